@@ -49,7 +49,9 @@ class Tenancy:
             await self._metadata.commit([Put(key, data, ABSENT), Check(intent, ABSENT)])
         except VersionMismatch as error:
             if error.key == intent:
-                raise BeingDeleted(f"Tenant {tenant} is being deleted; retry when the deletion is done") from error
+                raise BeingDeleted(
+                    f"Tenant {tenant} is being deleted; retry when the deletion is done"
+                ) from error
             raise NamespaceExists("Tenant already exist") from error
         except UnknownOutcome:
             found = await self._metadata.get(key)

@@ -47,8 +47,8 @@ class Topic(ABC):
         self.name = name
         self.state = TopicState(name, policies)
         self.inactive_since: float | None = None
-        """When housekeeping first found the topic unused, by the monotonic clock; None since a client came
-        or went.
+        """Monotonic time when housekeeping first found the topic unused; None since a client connected or
+        left.
         """
 
     @property
@@ -126,7 +126,9 @@ class Topic(ABC):
         return False
 
     def expect_publish(self) -> None:
-        """Prepare for a publisher that was active at the former owner, so that it waits for nothing."""
+        """Prepares for a publisher that was active at the previous owner, so that its first publish does not
+        wait.
+        """
         return  # nothing of a non-persistent topic is stored
 
     # Figures
@@ -178,7 +180,9 @@ class Topic(ABC):
 
     @property
     def oldest_backlog_age_s(self) -> int:
-        """Age of the oldest message in a backlog; -1 without one, and when it would have to be read."""
+        """Age in seconds of the oldest message in a backlog; -1 without one, or when it would have to be
+        read.
+        """
         return -1
 
     # Ownership
@@ -193,4 +197,6 @@ class Topic(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Tell the clients, wait until everything taken is confirmed, flush cursors, release the ledgers."""
+        """Notifies the clients, waits until everything published is confirmed, flushes cursors, releases the
+        ledgers.
+        """

@@ -218,7 +218,9 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
     def _ours(self, subscription: AnySubscription) -> Subscription:
         ours = self._by_name.get(subscription.name)
         if ours is None or ours is not subscription:
-            raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self._state.name}")
+            raise SubscriptionNotFound(
+                f"subscription {subscription.name!r} of {self._state.name} was deleted"
+            )
         return ours
 
     async def adopt(self, others: Mapping[str, AnySubscription]) -> None:

@@ -60,7 +60,7 @@ class TopicSubscriptions(Mapping[str, S_co]):
 
     async def create_at(self, name: str, position: Position, properties: dict[str, str]) -> bool:
         """Create a durable subscription at `position`; False when one of that name exists already."""
-        raise NotAllowed(f"topic {self._state.name} is non-persistent: nothing of it is durable")
+        raise NotAllowed(f"topic {self._state.name} is non-persistent: it has no durable subscriptions")
 
     @abstractmethod
     async def describe(self, subscription: AnySubscription, properties: dict[str, str]) -> None:
@@ -110,7 +110,7 @@ class TopicSubscriptions(Mapping[str, S_co]):
             close_consumers(subscription)
 
     def close_all(self) -> list[ClosedClient]:
-        """Remove all consumers without telling their clients; the caller tells them, later."""
+        """Removes all consumers without notifying their clients; the caller notifies them later."""
         closed = []
         for subscription in list(self._by_name.values()):
             for consumer in list(subscription.consumers):
