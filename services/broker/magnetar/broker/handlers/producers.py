@@ -27,7 +27,7 @@ from prometheus_client import Counter
 
 IGNORED_SENDS: Final = Counter(
     "magnetar_ignored_messages_total",
-    "Messages, or batches, that were still on their way to a producer when it was closed.",
+    "Messages or batches that arrived for a producer after it was closed.",
     registry=REGISTRY,
 )
 
@@ -35,9 +35,9 @@ TOPIC_EPOCH_MAX: Final = 2**62
 
 
 def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, Any, None] | None:
-    """Open a producer; answered with ProducerSuccess, unless the client closed it meanwhile.
+    """Opens a producer; responds with ProducerSuccess, unless the client closed it meanwhile.
 
-    The id is taken at once, so that a close after this command finds it.
+    The id is registered at once, so that a close after this command finds it.
     """
     existing = client.producers.get(command.producer_id)
     if isinstance(existing, Opening):
@@ -46,7 +46,7 @@ def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, 
         _answer(client, command.request_id, existing)
         return None
     if existing is not None:
-        # The same client starts over: remove its former producer.
+        # The same client starts over: remove its previous producer.
         existing.topic.producers.remove(existing.producer)
     opening = Opening()
     client.producers[command.producer_id] = opening
@@ -86,12 +86,12 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     properties = checked_properties("producer", command.metadata)
     former = client.closed_producers.get(command.producer_id)
     if former is not None and former.last_words is not None:
-        await former.wait_persisted()  # so that its last words are not taken for those of the new one
+        await former.wait_persisted()  # so that its final frames are not taken for those of the new one
     topic = await services.topics.get(name, create=True)
     if properties.get(DEDUPLICATION) == REQUIRED and not topic.publishing.deduplicates:
         raise NotAllowed(
-            f"topic {name} {NOT_DEDUPLICATED}, which the producer asks for: switch it on for the namespace "
-            "or the topic"
+            f"topic {name} {NOT_DEDUPLICATED}, which the producer requires: enable deduplication for the "
+            "namespace or the topic"
         )
     version = b""
     if command.HasField("schema"):
@@ -121,12 +121,16 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
 
 
 def _tell_to_wait(client: Client, request_id: int, producer: Producer) -> None:
-    """Tell the client that the producer waits; the same request is answered again when it is ready."""
+    """Notifies the client that the producer waits; the same request gets a second response when it is
+    ready.
+    """
     client.peer.write(commands.producer_success(request_id, producer.name, producer_ready=False))
 
 
 def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
-    """Answer a request; the first topic epoch is 0 on the wire and absent before, here it is 1 after 0."""
+    """Responds to a request. The first topic epoch is 0 on the wire and absent before; here it is 1, and 0
+    before.
+    """
     producer = opened.producer
     topic_epoch = (
         opened.topic.producers.topic_epoch if producer.access_mode == SHARED else producer.topic_epoch

@@ -22,7 +22,7 @@ from magnetar.ledger.ledger_store import Run
 
 
 class NonPersistentSubscription(WithMembers):
-    """Hands each published entry to a consumer with permits."""
+    """Sends each published entry to a consumer with permits."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class NonPersistentSubscription(WithMembers):
         super().__init__(Membership(name, topic, config))
         self.name = name
         self.durable = durable
-        """True when it stays after its last consumer left; nothing of it is stored."""
+        """True when it remains after its last consumer left; nothing of it is stored."""
         self.properties = properties or {}
         self.stats = NonPersistentSubscriptionStats()
         self._topic_stats = topic_stats
@@ -84,7 +84,7 @@ class NonPersistentSubscription(WithMembers):
         if active is not before:
             self._tell_active()
         elif active is not None:
-            # After the answer to its Subscribe, which is written in this turn of the event loop.
+            # Sent after the response to its Subscribe, which is written in this turn of the event loop.
             asyncio.get_running_loop().call_soon(consumer.tell_active, False)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -94,7 +94,7 @@ class NonPersistentSubscription(WithMembers):
             self._tell_active()
 
     def _tell_active(self) -> None:
-        # After the answer to a Subscribe. There is nothing to wait for: nothing is redelivered.
+        # Sent after the response to a Subscribe. No delay is needed: nothing is redelivered.
         asyncio.get_running_loop().call_soon(lambda: tell_active(self.consumers, self._members.announced))
 
     def add_permits(self, consumer: Consumer, permits: int) -> None:
@@ -104,7 +104,7 @@ class NonPersistentSubscription(WithMembers):
         """Do nothing: no entry waits."""
 
     def publish(self, entries: Sequence[bytes], message_counts: Sequence[int] | None) -> None:
-        """Deliver or drop each entry, now."""
+        """Delivers or drops each entry now."""
         dropped = 0
         choose = self._members.choose
         for index, entry in enumerate(entries):

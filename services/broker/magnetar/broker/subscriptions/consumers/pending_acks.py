@@ -24,7 +24,7 @@ class PendingAcks:
         return sum(map(len, self._ledgers.values()))
 
     def add_run(self, run: Run) -> None:
-        """Add every entry of a run that was just delivered whole."""
+        """Adds every entry of a run that was just delivered completely."""
         entries = self._ledgers.setdefault(run.ledger_id, {})
         ids = range(run.first_entry_id, run.last_entry_id + 1)
         if run.message_counts is None:

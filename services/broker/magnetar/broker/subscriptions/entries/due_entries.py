@@ -68,7 +68,7 @@ class DueRead(NamedTuple):
     runs: list[Run]
     """One run for each entry, in the order of the request; none for entries that are gone."""
     examined: int
-    """How many of the requested entries, from the first on, were examined; at least one."""
+    """Number of requested entries, from the first on, that were examined; at least one."""
     unreadable: list[Position]
 
 

@@ -1,9 +1,9 @@
 """The limit on unacknowledged messages of the whole broker, on Shared and Key_Shared subscriptions.
 
-At the limit, subscriptions pause that hold more than their part of it (maxUnackedMessagesPerBroker times
-maxUnackedMessagesPerSubscriptionOnBrokerBlocked), or come to hold more; those with less go on. A subscription
-resumes below half of its part, and all of them when the broker is below half of its limit (as in Apache
-Pulsar 4.0, which checks every 30 s; here the limit holds at once).
+At the limit, subscriptions that hold more than their share of it (maxUnackedMessagesPerBroker times
+maxUnackedMessagesPerSubscriptionOnBrokerBlocked) pause; those with less continue. A subscription resumes
+below half of its share, and all resume when the broker is below half of its limit (as in Apache Pulsar 4.0,
+which checks every 30 s; here the limit applies at once).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BrokerUnackedLimit:
         self._paused: set[Holder] = set()
         self.total = 0
         self.blocked = False
-        """True from the broker's limit on, until it is below half of it."""
+        """True from the broker's limit on, until the count is below half of it."""
 
     def report(self, subscription: Holder, messages: int) -> None:
         """Set how many messages of the subscription are unacknowledged now."""

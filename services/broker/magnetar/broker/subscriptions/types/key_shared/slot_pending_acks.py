@@ -1,7 +1,7 @@
 """The unacknowledged entries of one consumer of a Key_Shared subscription, with their slots.
 
 Messages and slot share one number (messages << 16 | slot), so that adding many entries is one C call and an
-acknowledgement one `pop`, as on Shared; slots are looked at only when owners change or while some drain.
+acknowledgement one `pop`, as on Shared; slots are read only when owners change or while some drain.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class SlotPendingAcks(PendingAcks):
         slots: Sequence[int],
         message_counts: Sequence[int] | None,
     ) -> None:
-        """Add entries that were just delivered whole; each is one message when `message_counts` is None."""
+        """Adds entries that were just delivered completely; each is one message when `message_counts` is
+        None.
+        """
         entries = self._ledgers.setdefault(ledger_id, {})
         if message_counts is None:
             entries.update(zip(entry_ids, [_ONE_MESSAGE | slot for slot in slots], strict=True))
@@ -53,10 +55,10 @@ class SlotPendingAcks(PendingAcks):
         self.messages += messages
 
     def add(self, ledger_id: int, entry_id: int, messages: int) -> None:
-        raise AssertionError("entries of a Key_Shared consumer are added with their slot")
+        raise AssertionError("entries of a Key_Shared consumer must be added with their slot")
 
     def add_run(self, run: Run) -> None:
-        raise AssertionError("entries of a Key_Shared consumer are added with their slot")
+        raise AssertionError("entries of a Key_Shared consumer must be added with their slot")
 
     def remove(self, ledger_id: int, entry_id: int) -> int:
         entries = self._ledgers.get(ledger_id)
