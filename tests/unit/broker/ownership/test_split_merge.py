@@ -163,7 +163,7 @@ def test_more_bundles_than_a_transaction_holds_are_merged_in_parts() -> None:
         for bundle in many:
             await a.take(bundle)
         everything = BundleRange(0, RING_END)
-        with pytest.raises(InvalidName, match="126 bundles at most become one at a time, not 128"):
+        with pytest.raises(InvalidName, match="126 bundles at most can be merged at a time, not 128"):
             await a.ownership.merge(NAMESPACE, everything)
         await a.ownership.merge(NAMESPACE, BundleRange(0, many[125].upper))
         await a.ownership.merge(NAMESPACE, everything)

@@ -1,4 +1,4 @@
-"""Calls of object stores, which block, from the event loop."""
+"""Calls of object stores from the event loop; the calls block."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Store(Protocol):
 
 
 OpenStore = Callable[[str], Store]
-"""The store of a location. Raises ConfigError with what to do."""
+"""Opens the store of a location. Raises ConfigError with the remedy."""
 
 
 async def in_thread(call: Callable[[threading.Event], T]) -> T:

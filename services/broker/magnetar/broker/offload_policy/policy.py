@@ -1,7 +1,7 @@
-"""When and where the ledgers of a topic are offloaded: its own policy, its namespace's, the configuration.
+"""Offload policy of a topic, resolved from its own policy, its namespace's and the configuration.
 
-Numbers come each from the nearest level that says them, as in Apache Pulsar. A place comes as a whole from
-the nearest level that names a driver: half of one and half of another would be a third.
+Each number comes from the nearest level that sets it, as in Apache Pulsar. A location comes as a whole from
+the nearest level that names a driver: parts of two levels would make a third location.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Recut:
             if missing is not None:
                 done = await self._done(namespace, before, after[0])
                 if done is not None:
-                    return done  # it was us: the store did not say so
-                raise ServiceNotReady(f"{namespace} has no bundle {missing} any more")
+                    return done  # our own commit, whose response was lost
+                raise ServiceNotReady(f"{namespace} no longer has bundle {missing}")
             edit(value)
             try:
                 version = await self._presence.session.commit(
@@ -82,13 +82,15 @@ class Recut:
                 if error.key == key:
                     continue
                 raise ServiceNotReady(
-                    f"not all of {_told(before)} of {namespace} are ours any more; try again"
+                    f"this broker no longer owns all of {_told(before)} of {namespace}; retry"
                 ) from error
             except UnknownOutcome:
-                continue  # the next look says what is
+                continue  # the next read shows the outcome
             self._rings.note(namespace, read_ring(encode(value), version))
             return version
-        raise BeingChanged(f"namespace {namespace} changes all the time; cut {_told(before)} again")
+        raise BeingChanged(
+            f"namespace {namespace} is changed by others; retry to split or merge {_told(before)}"
+        )
 
     def _ops(
         self,
@@ -120,9 +122,10 @@ def _told(before: Sequence[OwnBundle]) -> str:
 
 
 def parts_to_merge(ring: Ring, merged: BundleRange) -> list[BundleRange]:
-    """The bundles that make up this range. Raises InvalidName when none begins or ends there, or they are
-    more than become one at a time."""
+    """Returns the bundles that make up this range. Raises InvalidName when no bundle begins or ends there, or
+    there are more than one merge allows.
+    """
     parts = within(ring.bundles, merged)
     if len(parts) > PARTS_MAX:
-        raise InvalidName(f"{PARTS_MAX} bundles at most become one at a time, not {len(parts)}")
+        raise InvalidName(f"{PARTS_MAX} bundles at most can be merged at a time, not {len(parts)}")
     return parts

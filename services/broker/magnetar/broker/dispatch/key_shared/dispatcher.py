@@ -1,9 +1,9 @@
-"""Key_Shared: every entry to the consumer that owns its slot, in order within a slot.
+"""Key_Shared: every entry goes to the consumer that owns its slot, in order within a slot.
 
-Promise: a key is with one consumer at a time, redeliveries included, and its messages are delivered in order.
-Consumers that come and go take slots over as the selector says; a slot that moves waits until its old owner
-has acknowledged what it holds of it, unless order was given up for it or consumers name their slots
-themselves (messaging contract, Key_Shared).
+Promise: each key is with one consumer at a time, including redeliveries, and its messages are delivered in
+order. The selector assigns slots when consumers connect or leave. A slot that moves waits until its previous
+owner has acknowledged the entries that it holds, unless out-of-order delivery is allowed or consumers choose
+their slots themselves (messaging contract, Key_Shared).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class KeySharedCandidate(Candidate, SlotOwner, Protocol):
 
     @property
     def sticky(self) -> bool:
-        """True when it names its slots itself."""
+        """True when it chooses its slots itself."""
         ...
 
     @property
     def allow_out_of_order(self) -> bool:
-        """True when it wants its slots at once."""
+        """True when it gets its slots at once."""
         ...
 
 

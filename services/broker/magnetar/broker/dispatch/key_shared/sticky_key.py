@@ -26,7 +26,7 @@ from magnetar.common.wire.varint import decode_varint
 from mmh3 import mmh3_32_uintdigest
 
 SLOTS: Final = 65_536
-"""Slots are 1 to 65,535; ranges of slots are written from 0."""
+"""Number of slots: slots are 1 to 65,535, and ranges of slots start at 0."""
 
 NO_KEY: Final = b"NONE_KEY"
 """The sticky key of an entry whose metadata cannot be read."""
@@ -39,7 +39,7 @@ _KNOWN_RESTS_MAX: Final = 1_000
 
 _VARINT: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 
-# What may follow the key without saying anything about it: all the fields with numbers, and a schema version.
+# Fields that may follow the key and do not affect it: numeric fields and a schema version.
 _REST: Final = re.compile(
     rb"(?:[\x40\x48\x58\x60]"
     + _VARINT
@@ -61,7 +61,9 @@ _ORDERING_KEY: Final = 18 << 3 | 2
 
 @cache
 def _head(name_bytes: int) -> re.Pattern[bytes]:
-    """The beginning of metadata: a producer name of so many bytes, sequence id, publish time."""
+    """Compiles the pattern for the start of metadata: a producer name of this length, sequence id, publish
+    time.
+    """
     size = re.escape(bytes((name_bytes,)))
     return re.compile(
         rb"\x0a" + size + rb"(.{%d})\x10(" % name_bytes + _VARINT + rb")\x18" + _VARINT, re.DOTALL

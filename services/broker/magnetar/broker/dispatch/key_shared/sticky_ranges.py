@@ -1,8 +1,7 @@
-"""STICKY: consumers name the slots that they want, and get just these.
+"""STICKY: consumers choose their slots, and get exactly these.
 
-Both ends of a range are inclusive, in 0 to 65,535. A consumer that names no range, an invalid one, or one
-that overlaps with another of its own or of another consumer is refused as if it had never come. Entries in
-slots without an owner wait (messaging contract, Key_Shared).
+Both ends of a range are inclusive, in 0 to 65,535. A consumer without ranges, or with an invalid or
+overlapping range, is refused. Entries in slots without an owner wait (messaging contract, Key_Shared).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
 
 
 class StickyRanges(Selector[C]):
-    """Gives consumers the ranges that they name."""
+    """Assigns the ranges that consumers choose."""
 
     __slots__ = ("_consumers",)
 
