@@ -91,7 +91,7 @@ def _throttled(unit: str, kind: str) -> list[Metric[SubscriptionView]]:
 
 
 def _moment(name: str, what: str, value: Callable[[SubscriptionView], Number]) -> Metric[SubscriptionView]:
-    help_text = f"Time when {what} last, ms since 1970 UTC."
+    help_text = f"Last time that {what}, ms since 1970 UTC."
     metric = f"pulsar_subscription_last_{name}_timestamp"
     return Metric(metric, "gauge", help_text, value, seldom=True, adds_up=False)
 

@@ -24,7 +24,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 
-if TYPE_CHECKING:  # a standalone has no use for it
+if TYPE_CHECKING:  # not used by a standalone
     from magnetar.broker.control.bundle_moves import BundleMoves
     from magnetar.broker.control.remote_topics import TopicsElsewhere
 

@@ -115,7 +115,7 @@ class Call:
             async with asyncio.timeout(BODY_S):
                 raw = await self.request.read()
         except TimeoutError as error:
-            raise Refused(408, f"the body did not arrive in {BODY_S:g} s") from error
+            raise Refused(408, f"the body did not arrive within {BODY_S:g} s") from error
         content_type = self.request.headers.get("Content-Type")
         if raw.strip() and content_type is not None and not _JSON_TYPE.match(content_type):
             raise Refused(
@@ -156,7 +156,10 @@ _WHOLE: Final = re.compile(r"[+-]?\d{1,20}")
 
 def _entity(kind: str, name: str) -> str:
     if name in (".", ".."):
-        raise InvalidName(f"the {kind} name {name!r} is a step in a path, which many clients cannot send")
+        raise InvalidName(
+            f"the {kind} name {name!r} is a relative path segment, which many clients "
+            "cannot send; choose another name"
+        )
     return check_entity(kind, name)
 
 

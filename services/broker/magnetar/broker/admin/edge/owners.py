@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # not loaded by a standalone
 
 _REDIRECTS: Final = Counter(
     "magnetar_http_redirects",
-    "Calls over HTTP that were sent on to another broker, which serves their topic or bundle.",
+    "HTTP requests redirected to the broker that owns their topic or bundle.",
     registry=REGISTRY,
 )
 

@@ -52,7 +52,7 @@ NOTHING: Final = object()
 
 FAILED: Final = Counter(
     "magnetar_admin_peer_calls_failed",
-    "Calls to the admin API of other brokers that were refused or not answered, by status; 0: not answered.",
+    "Failed calls to the admin API of other brokers, by status; 0: no response.",
     ["status"],
     registry=REGISTRY,
 )
@@ -97,7 +97,7 @@ class Peers:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             FAILED.labels("0").inc()
             raise ServiceNotReady(
-                f"broker {broker.broker_id} did not answer ({self._why(error)}); try again"
+                f"broker {broker.broker_id} did not answer ({self._why(error)}); retry"
             ) from error
         if status < 300:
             return _value(answer, broker)
@@ -122,7 +122,7 @@ class Peers:
                 if not self._is_up(broker.broker_id, broker.run):
                     FAILED.labels("0").inc()
                     raise ServiceNotReady(
-                        f"broker {broker.broker_id} left the cluster before it answered; try again"
+                        f"broker {broker.broker_id} left the cluster before it answered; retry"
                     )
             return task.result()
         finally:
@@ -136,7 +136,7 @@ class Peers:
 
     def _why(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return str(error) or f"nothing within {self._call_s:g} s"
+            return str(error) or f"no response within {self._call_s:g} s"
         number = error.errno if isinstance(error, OSError) else None
         return os.strerror(number) if number and number > 0 else str(error) or type(error).__name__
 
@@ -169,7 +169,7 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
     async for piece in response.content.iter_chunked(1 << 16):
         size += len(piece)
         if size > ANSWER_BYTES_MAX:
-            raise aiohttp.ClientPayloadError(f"its answer has more than {ANSWER_BYTES_MAX} bytes")
+            raise aiohttp.ClientPayloadError(f"its response has more than {ANSWER_BYTES_MAX} bytes")
         pieces.append(piece)
     return b"".join(pieces)
 

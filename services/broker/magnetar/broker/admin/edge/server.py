@@ -34,10 +34,10 @@ _LOGGER: Final = "magnetar.broker.http"
 _log = get_logger(_LOGGER)
 
 REQUESTS_MAX: Final = 256
-"""Concurrent requests; more of them are answered with 503."""
+"""Maximum concurrent requests; further ones are answered with 503."""
 
 BODY_BYTES_MAX: Final = 1024 * 1024
-"""Longest request body after decompression; longer ones are answered with 413."""
+"""Maximum bytes of a request body after decompression; larger ones are answered with 413."""
 
 _NOT_BOUNDED: Final = health.PATHS | {"/metrics", "/metrics/"}
 """Paths that are exempt from REQUESTS_MAX, so that a busy broker can be observed. Scrapes have a limit of
@@ -46,7 +46,7 @@ their own.
 
 _CONNECTIONS_REFUSED: Final = Counter(
     "magnetar_http_connections_refused",
-    "HTTP connections over the bound; each ended an idle one, or was answered 503.",
+    "HTTP connections over the limit; each one closed an idle connection or was answered with 503.",
     registry=REGISTRY,
 )
 
@@ -111,8 +111,8 @@ async def _whole(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:
         if request.writer.output_size == 0:
             raise
-        _log.exception("http response broke off", method=request.method, path=request.path)
-        raise ConnectionResetError("the response broke off after it was partly sent") from error
+        _log.exception("http response aborted", method=request.method, path=request.path)
+        raise ConnectionResetError("the response was aborted after it was partly sent") from error
 
 
 def _without_its_body(request: web.Request, response: web.Response) -> web.Response:
