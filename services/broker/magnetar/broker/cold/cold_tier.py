@@ -37,7 +37,7 @@ class _Pools:
         self._by_location: dict[str, StoreThreads] = {}
 
     def of(self, location: str) -> BlockingPool:
-        """Return the threads of a location; many locations share some."""
+        """Returns the threads of a location; many locations share some."""
         pool = self._by_location.get(location)
         if pool is None:
             if len(self._pools) < POOLS_MAX:

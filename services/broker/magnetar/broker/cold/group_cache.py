@@ -118,7 +118,7 @@ class GroupCache(Generic[KeyT, ValueT]):
         return value
 
     def ahead(self, key: KeyT, load: Load[ValueT]) -> bool:
-        """Load a value ahead of its reader, if it fits without evicting a value in use."""
+        """Loads a value ahead of its reader, if it fits without evicting a value in use."""
         if key in self._kept or key in self._loading:
             return True
         if not self._make_room(self._typical * (len(self._loading) + 1), only_idle=True):

@@ -124,7 +124,7 @@ class OffloadUpkeep:
                 log.exception("upkeep of offloaded ledgers failed")
 
     async def _managed_ledgers(self) -> AsyncIterator[ManagedLedger]:
-        """Yield the managed ledgers of loaded topics with closed ledgers; most topics have none."""
+        """Yields the managed ledgers of loaded topics with closed ledgers; most topics have none."""
         async for topic in iterate_cooperatively(list(self._topics().values())):
             if isinstance(topic, PersistentTopic) and not topic.closing and topic.ledger.has_closed_ledgers:
                 yield topic.ledger

@@ -60,7 +60,7 @@ class StoreThreads:
             self._calls.put(None)
 
     async def ended(self) -> None:
-        """Wait until every thread has ended; call `stop` first."""
+        """Waits until every thread has ended; call `stop` first."""
         while self._at_work:
             self._changed.clear()
             await self._changed.wait()

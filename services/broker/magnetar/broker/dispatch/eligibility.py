@@ -22,7 +22,7 @@ def explain(
     delayed: int = 0,
     due_in_ms: int | None = None,
 ) -> str | None:
-    """Explain in words what keeps entries from going out now; None when nothing does.
+    """Explains in words what keeps entries from going out now; None when nothing does.
 
     `consumers` are those that may get entries now; `paused_by` is the reason why not even these do, if any;
     `throttled_by` is the scope of the dispatch rate that is used up. `delayed` entries wait for their time,

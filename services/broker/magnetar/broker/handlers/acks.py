@@ -148,7 +148,7 @@ def _warn(client: Client, opened: OpenConsumer, event: str, **said: object) -> N
 async def _ack_partly(
     client: Client, opened: OpenConsumer, command: CommandAck, partial: list[MessageIdData]
 ) -> None:
-    """Acknowledge parts of batches; raises the first read error after all others are acknowledged."""
+    """Acknowledges parts of batches; raises the first read error after all others are acknowledged."""
     failure: StorageError | None = None
     for message_id in partial:
         position = position_of(message_id)
@@ -178,7 +178,7 @@ def _answer_when_persisted(client: Client, opened: OpenConsumer, request_id: int
 
 
 def handle_redeliver(client: Client, command: CommandRedeliverUnacknowledgedMessages) -> None:
-    """Redeliver the given ids, or everything unacknowledged; ignored for an unknown consumer."""
+    """Redelivers the given ids, or everything unacknowledged; ignored for an unknown consumer."""
     opened = client.open_consumer(command.consumer_id)
     if opened is None:
         return

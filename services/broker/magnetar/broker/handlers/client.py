@@ -74,7 +74,7 @@ class Opening:
     """Ends a creation that waits for other producers."""
 
     def cancel(self) -> None:
-        """Cancel the creation: the client closed it or disconnected."""
+        """Cancels the creation: the client closed it or disconnected."""
         self.cancelled = True
         if self.on_cancelled is not None:
             self.on_cancelled()
@@ -134,7 +134,7 @@ class Client:
         return limit.note(self.services.clock.monotonic())
 
     def open_consumer(self, consumer_id: int) -> OpenConsumer | None:
-        """Return the consumer with this id, if it is open."""
+        """Returns the consumer with this id, if it is open."""
         entry = self.consumers.get(consumer_id)
         return entry if isinstance(entry, OpenConsumer) else None
 
@@ -146,7 +146,7 @@ class Client:
             self.closed_producers.popitem(last=False)
 
     def disconnected(self) -> None:
-        """Remove the producers, consumers and watchers of a closed connection."""
+        """Removes the producers, consumers and watchers of a closed connection."""
         for producer_entry in list(self.producers.values()):
             if isinstance(producer_entry, Opening):
                 producer_entry.cancel()

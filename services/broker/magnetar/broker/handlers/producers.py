@@ -147,7 +147,7 @@ def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
 
 
 def handle_close_producer(client: Client, command: CommandCloseProducer) -> Coroutine[Any, Any, None]:
-    """Close a producer: refuse further messages, wait until pending ones are persisted, then answer."""
+    """Closes a producer: refuse further messages, waits until pending ones are persisted, then answer."""
     existing = client.producers.get(command.producer_id)
     client.forget_producer(command.producer_id)
     if isinstance(existing, Opening):
@@ -164,7 +164,7 @@ async def _finish_close(client: Client, request_id: int, closing: Opening | Open
 
 
 def handle_sends(client: Client, sends: SendRun) -> None:
-    """Publish a run of messages. Raises ProtocolError for a producer that was never opened."""
+    """Publishes a run of messages. Raises ProtocolError for a producer that was never opened."""
     opened = client.producers.get(sends.producer_id)
     if not isinstance(opened, OpenProducer):
         _refuse_unknown(client, sends.producer_id, len(sends.entries))
@@ -188,7 +188,7 @@ def _publish_those_before(
 
 
 def handle_rejected_send(client: Client, rejected: SendRejected) -> None:
-    """Refuse one invalid message (with a wrong checksum, for example); the connection stays open."""
+    """Refuses one invalid message (with a wrong checksum, for example); the connection stays open."""
     opened = client.producers.get(rejected.producer_id)
     if isinstance(opened, OpenProducer):
         _refuse(opened, rejected)
@@ -202,7 +202,7 @@ def _refuse(opened: OpenProducer, rejected: SendRejected) -> None:
 
 
 def _refuse_unknown(client: Client, producer_id: int, sends: int = 1) -> None:
-    """Ignore messages in flight to a closed producer. Raises ProtocolError for one that was never open."""
+    """Ignores messages in flight to a closed producer. Raises ProtocolError for one that was never open."""
     if producer_id in client.producers or producer_id not in client.closed_producers:
         raise ProtocolError(f"Send for producer {producer_id}, which is not open on this connection")
     IGNORED_SENDS.inc(sends)

@@ -57,7 +57,7 @@ async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace
 
 
 def _pattern(client: Client, text: str) -> TopicPattern | None:
-    """Parse the pattern; None when it is left to the client."""
+    """Parses the pattern; None when it is left to the client."""
     topics = client.services.config.topics
     if not topics.pattern_evaluation or pattern_length(text) > topics.pattern_length_max:
         return None
@@ -130,7 +130,7 @@ def _answer(client: Client, command: CommandWatchTopicList, watcher: TopicListWa
 
 
 def handle_watch_topic_list_close(client: Client, command: CommandWatchTopicListClose) -> None:
-    """Close a watcher; closing one that is not open succeeds."""
+    """Closes a watcher; closing one that is not open succeeds."""
     existing = client.watchers.pop(command.watcher_id, None)
     if isinstance(existing, Opening):
         existing.cancelled = True

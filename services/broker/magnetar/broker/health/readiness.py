@@ -33,7 +33,7 @@ class ReadinessSource(Protocol):
 
 
 def not_ready(broker: ReadinessSource) -> str | None:
-    """Return why no new client is to be sent to this broker; None while clients may be."""
+    """Returns why no new client is to be sent to this broker; None while clients may be."""
     why = broker.not_ready or broker.leaving
     if why is None and broker.cluster is not None and broker.cluster.presence.version == ABSENT:
         return "the broker is not registered in metadata"

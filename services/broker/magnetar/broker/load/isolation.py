@@ -39,7 +39,7 @@ class IsolationRules:
     """The compiled isolation policies of one cluster."""
 
     def __init__(self, policies: Mapping[str, Cluster.IsolationPolicy]) -> None:
-        """Compile the policies; an invalid pattern, which the admin API rejects, matches nothing."""
+        """Compiles the policies; an invalid pattern, which the admin API rejects, matches nothing."""
         self._policies = [_policy(name, policy) for name, policy in sorted(policies.items())]
 
     def isolates(self, namespace: NamespaceName) -> bool:
@@ -47,7 +47,9 @@ class IsolationRules:
         return self._of(namespace) is not None
 
     def allowed(self, namespace: NamespaceName, usage: Mapping[str, float]) -> set[str]:
-        """Return the ids of those brokers, given with their load in percent, that may serve the namespace."""
+        """Returns the ids of those brokers, given with their load in percent, that may serve the
+        namespace.
+        """
         policy = self._of(namespace)
         if policy is None:
             return {broker for broker in usage if not self._is_primary_somewhere(broker)}

@@ -60,7 +60,7 @@ class KnownLocations:
         return {place.location for place in places if place.location is not None} | self.remembered
 
     def in_turn(self, locations: Collection[str]) -> list[str]:
-        """Return at most LOCATIONS_MAX of them, first those that the last sweep did not reach."""
+        """Returns at most LOCATIONS_MAX of them, first those that the last sweep did not reach."""
         ordered = sorted(locations)
         if len(ordered) <= LOCATIONS_MAX:
             return ordered
@@ -81,5 +81,5 @@ class KnownLocations:
             log.warning("cannot record offload locations, retrying at the next sweep", error=str(error))
 
     async def forget(self, location: str) -> None:
-        """Delete the record of a location without objects. Raises MetadataError."""
+        """Deletes the record of a location without objects. Raises MetadataError."""
         await self._metadata.delete(self._keys.offload_location(location))

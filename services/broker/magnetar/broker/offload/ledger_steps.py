@@ -257,7 +257,9 @@ class LedgerSteps:
                 log.debug("cannot refresh a topic's offload state", topic=topic.full, reason=str(error))
 
     async def _place(self, topic: TopicName, request: WantRequest) -> tuple[str, bool]:
-        """Return the location and whether to keep entries verbatim, from the request or else the policies."""
+        """Returns the location and whether to keep entries verbatim, from the request or else the
+        policies.
+        """
         policies = await self._policies.of_topic(topic)
         exact = request.exact if request.HasField("exact") else policies.offload.exact
         if request.location:
@@ -271,7 +273,7 @@ class LedgerSteps:
 
 
 def _before(ledger: TopicLedger, request: WantRequest) -> bool:
-    """Return whether the ledger lies wholly before the requested position."""
+    """Returns whether the ledger lies wholly before the requested position."""
     if not request.before_ledger_id and not request.before_entry_id:
         return True
     return (ledger.ref.id, ledger.last_entry_id) < (request.before_ledger_id, request.before_entry_id)

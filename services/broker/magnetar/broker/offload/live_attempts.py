@@ -47,7 +47,7 @@ async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> Atte
 
 
 def path_below(location: str, its_location: str, path: str) -> str | None:
-    """Return the path relative to another location; None when it does not lie below that location."""
+    """Returns the path relative to another location; None when it does not lie below that location."""
     if its_location == location:
         return path
     if its_location.startswith(location + "/"):

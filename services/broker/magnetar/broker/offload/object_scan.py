@@ -54,7 +54,7 @@ class Scan:
     truncated: bool = False
 
     def count(self, status: str) -> int:
-        """Return the number of attempts with this status."""
+        """Returns the number of attempts with this status."""
         return sum(each.status == status for each in self.attempts)
 
 

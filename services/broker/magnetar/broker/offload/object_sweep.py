@@ -124,13 +124,13 @@ class ObjectSweep:
         return report
 
     async def scan(self, namespace: NamespaceName) -> Scan:
-        """Compare the objects of a namespace with what its ledgers name. Raises MetadataError."""
+        """Compares the objects of a namespace with what its ledgers name. Raises MetadataError."""
         return await scan(namespace, self._ledgers, await self._places.known(), self._open_store)
 
     # -- inside
 
     async def _look(self, locations: Collection[str], named: Named, report: SweepReport) -> dict[str, Sweep]:
-        """List each location and decide what may be deleted; locations that do not answer are left out."""
+        """Lists each location and decides what may be deleted; locations that do not answer are left out."""
         found = {}
         for location in locations:
             try:
@@ -237,7 +237,7 @@ class ObjectSweep:
             )
 
     async def _named(self, among: Collection[str] | None = None) -> Named:
-        """Read the attempts and locations that ledgers name now; `among` restricts the attempts."""
+        """Reads the attempts and locations that ledgers name now; `among` restricts the attempts."""
         named = Named(complete=await self._ledgers.knows_all())
         async for found in self._ledgers.everywhere(rest=REST):
             named.complete &= not found.unreadable

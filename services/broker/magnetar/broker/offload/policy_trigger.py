@@ -64,7 +64,7 @@ OBJECT_BYTES: Final = Gauge(
 
 
 def due(spans: Sequence[LedgerSpan], policy: OffloadPolicy, now_ms: int) -> list[LedgerSpan]:
-    """Return the closed ledgers that this policy offloads and that are not wanted yet, the oldest first."""
+    """Returns the closed ledgers that this policy offloads and that are not wanted yet, the oldest first."""
     found: list[LedgerSpan] = []
     byte_length = 0
     for span in reversed(spans):

@@ -188,7 +188,7 @@ class OffloadService:
             raise TooManyCalls(f"{under_way} calls are in progress; retry")
 
     async def refuse(self, context: Any, method: str, error: Exception) -> NoReturn:
-        """End a call with the status of `error`, as `context.abort` does."""
+        """Ends a call with the status of `error`, as `context.abort` does."""
         status, name = to_wire(error)
         known = method.removeprefix("/")
         REFUSED.labels(known if known in _NAMES else "unknown", status.name).inc()

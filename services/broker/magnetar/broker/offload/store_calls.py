@@ -36,7 +36,7 @@ OpenStore = Callable[[str], Store]
 
 
 async def in_thread(call: Callable[[threading.Event], T]) -> T:
-    """Run a blocking call in a thread; the call watches the event and ends soon once it is canceled."""
+    """Runs a blocking call in a thread; the call watches the event and ends soon once it is canceled."""
     stop = threading.Event()
     try:
         return await asyncio.to_thread(call, stop)
@@ -45,7 +45,7 @@ async def in_thread(call: Callable[[threading.Event], T]) -> T:
 
 
 def until(stop: threading.Event, listing: Iterable[StoredObject]) -> Iterator[StoredObject]:
-    """Yield from a listing until the event is set."""
+    """Yields from a listing until the event is set."""
     for each in listing:
         if stop.is_set():
             return

@@ -98,7 +98,7 @@ class SweepSchedule:
         self._scanning = asyncio.Lock()
 
     async def run(self) -> None:
-        """Sweep at each interval until canceled."""
+        """Sweeps at each interval until canceled."""
         while True:
             await asyncio.sleep(self._config.sweep_interval_s)
             if not self._leads():
@@ -116,7 +116,7 @@ class SweepSchedule:
                 log.exception("object sweep failed")
 
     async def sweep(self) -> SweepReport:
-        """Sweep now; a second caller waits for the first. Raises MetadataError."""
+        """Sweeps now; a second caller waits for the first. Raises MetadataError."""
         async with self._at_work:
             report = await self._sweeping.sweep()
         ORPHANS.set(report.orphans)
@@ -130,7 +130,7 @@ class SweepSchedule:
         return report
 
     async def scan(self, namespace: NamespaceName) -> Scan:
-        """Compare a namespace's objects with its ledgers, one scan at a time. Raises MetadataError."""
+        """Compares a namespace's objects with its ledgers, one scan at a time. Raises MetadataError."""
         async with self._scanning:
             return await self._sweeping.scan(namespace)
 

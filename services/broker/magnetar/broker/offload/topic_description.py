@@ -139,7 +139,7 @@ def _closed(found: TopicLedgers) -> list[_Told]:
 
 
 def _joined(name: TopicName, found: TopicLedgers, readable: _Readable) -> list[_Told]:
-    """Join the owner's ledgers with metadata, which describes the closed ones. Raises BeingChanged."""
+    """Joins the owner's ledgers with metadata, which describes the closed ones. Raises BeingChanged."""
     if readable.creation_id != found.creation_id:
         raise BeingChanged(f"topic {name} was recreated while it was described; retry")
     closed = {each.ref.id: each for each in found.ledgers}

@@ -138,7 +138,7 @@ class TopicNames:
         return [self._keys.namespace_of(item.key) for item in listing.items]
 
     async def _partitions(self, topic: TopicName) -> int:
-        """Return the number of partitions; 0 for a topic that is not partitioned."""
+        """Returns the number of partitions; 0 for a topic that is not partitioned."""
         if topic.partition_index >= 0:
             return 0
         found = await self._metadata.get(self._keys.partitioned_topic(topic))

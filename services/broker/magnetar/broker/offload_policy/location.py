@@ -42,7 +42,7 @@ def normalized(location: str) -> str:
 def configured_target(
     config: OffloadConfig, cluster: str, environment: Mapping[str, str] = os.environ
 ) -> OffloadTarget:
-    """Return the location that applies where no policy sets one."""
+    """Returns the location that applies where no policy sets one."""
     if config.location:
         return _checked(config.location)
     said = Policies.Offload(driver=config.driver, s3_bucket=config.s3_bucket, gcs_bucket=config.gcs_bucket)

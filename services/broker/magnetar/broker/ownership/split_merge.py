@@ -53,7 +53,7 @@ class Recut:
         data: bytes,
         edit: Callable[[Namespace], None],
     ) -> int:
-        """Have `after` be ours instead of `before`; returns the version of their keys, the epoch.
+        """Has `after` be ours instead of `before`; returns the version of their keys, the epoch.
 
         `data` is what the keys say, `edit` cuts the ring of the namespace. Raises what it raises;
         NamespaceNotFound; ServiceNotReady when the ring is cut differently, or some of them is not ours any

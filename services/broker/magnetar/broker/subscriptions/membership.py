@@ -78,7 +78,7 @@ class Membership:
         self.individual = wanted.individual
 
     def remove(self, consumer: Consumer) -> bool:
-        """Disconnect a consumer; False when it was not connected."""
+        """Disconnects a consumer; False when it was not connected."""
         dispatcher = self.dispatcher
         if dispatcher is None or consumer not in dispatcher.consumers:
             return False

@@ -101,7 +101,7 @@ class NonPersistentSubscription(WithMembers):
         consumer.permits += permits
 
     def wake(self) -> None:
-        """Do nothing: no entry waits."""
+        """Does nothing: no entry waits."""
 
     def publish(self, entries: Sequence[bytes], message_counts: Sequence[int] | None) -> None:
         """Delivers or drops each entry now."""
@@ -125,21 +125,21 @@ class NonPersistentSubscription(WithMembers):
             DROPPED_AT_SUBSCRIPTION.inc(dropped)
 
     def ack(self, ledger_id: int, entry_id: int, consumer: Consumer) -> None:
-        """Do nothing: acknowledgements are not stored."""
+        """Does nothing: acknowledgements are not stored."""
 
     def ack_many(self, ledger_id: int, entry_ids: Sequence[int], consumer: Consumer) -> None:
-        """Do nothing: acknowledgements are not stored."""
+        """Does nothing: acknowledgements are not stored."""
 
     def ack_batch(
         self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
     ) -> None:
-        """Do nothing: acknowledgements are not stored."""
+        """Does nothing: acknowledgements are not stored."""
 
     def ack_cumulative(self, position: Position, consumer: Consumer) -> None:
-        """Do nothing: acknowledgements are not stored."""
+        """Does nothing: acknowledgements are not stored."""
 
     def when_persisted(self, done: Callable[[MagnetarError | None], None]) -> None:
         done(None)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Do nothing: nothing is redelivered."""
+        """Does nothing: nothing is redelivered."""

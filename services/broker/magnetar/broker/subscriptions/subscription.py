@@ -169,7 +169,7 @@ class Subscription(WithMembers):
         return self._members.individual and self._unacked_room() <= 0
 
     def _unacked_room(self) -> int:
-        """Return how many more messages may be delivered; 0 from a limit on until half of it."""
+        """Returns how many more messages may be delivered; 0 from a limit on until half of it."""
         if self._broker_limit is not None and self._broker_limit.pauses(self):
             return 0
         limit = self._unacked_max
@@ -201,7 +201,7 @@ class Subscription(WithMembers):
         )
 
     def limit_unacked(self, subscription_max: int, consumer_max: int) -> None:
-        """Change the limits on unacknowledged messages of Shared and Key_Shared; 0: none."""
+        """Changes the limits on unacknowledged messages of Shared and Key_Shared; 0: none."""
         self._unacked_max = subscription_max
         self._blocked_on_unacked = False
         for consumer in self.consumers:
@@ -211,7 +211,7 @@ class Subscription(WithMembers):
     # -- connecting and removing consumers
 
     def add_consumer(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
-        """Connect a consumer. Raises as `Membership.add`."""
+        """Connects a consumer. Raises as `Membership.add`."""
         self._members.add(consumer, sub_type)
         if self._delivery is None:
             self._delivery = self._begin()
@@ -222,7 +222,7 @@ class Subscription(WithMembers):
         self.wake()
 
     def _begin(self) -> Delivery:
-        """Create the delivery for the first consumer, starting after the mark-delete position."""
+        """Creates the delivery for the first consumer, starting after the mark-delete position."""
         kind, dispatcher = self._members.kind, self._members.dispatcher
         assert kind is not None, "set with the first consumer"
         self._source = EntrySource(
@@ -267,7 +267,7 @@ class Subscription(WithMembers):
         source.add_gate(self._delay_gate, schedules=True)
 
     def delay_delivery(self, tick_ms: int) -> None:
-        """Enable delayed delivery on Shared and Key_Shared with this tick; 0 disables it."""
+        """Enables delayed delivery on Shared and Key_Shared with this tick; 0 disables it."""
         before, self._delay_tick_ms = self._delay_tick_ms, tick_ms
         source = self._source
         if source is None or not self._members.individual or bool(before) == bool(tick_ms):
@@ -281,7 +281,7 @@ class Subscription(WithMembers):
             source.ask_again()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Disconnect a consumer; the entries that it holds unacknowledged are redelivered."""
+        """Disconnects a consumer; the entries that it holds unacknowledged are redelivered."""
         if not self._members.remove(consumer):
             return
         assert self._source is not None, "made with the first consumer"
@@ -304,7 +304,7 @@ class Subscription(WithMembers):
     # -- acknowledgement
 
     def ack(self, ledger_id: int, entry_id: int, consumer: Consumer) -> None:
-        """Acknowledge an entry, whichever of the subscription's consumers holds it."""
+        """Acknowledges an entry, whichever of the subscription's consumers holds it."""
         messages = self._settle(consumer, ledger_id, entry_id)
         if self.cursor.ack(ledger_id, entry_id):
             self._count_acks(consumer, messages or 1)
@@ -313,7 +313,7 @@ class Subscription(WithMembers):
             self.wake()
 
     def ack_many(self, ledger_id: int, entry_ids: Sequence[int], consumer: Consumer) -> None:
-        """Acknowledge entries of one ledger, whichever of the subscription's consumers hold them."""
+        """Acknowledges entries of one ledger, whichever of the subscription's consumers hold them."""
         pending = consumer.pending
         before = pending.messages
         if self._members.individual and pending.remove_many(ledger_id, entry_ids) != len(entry_ids):
@@ -330,7 +330,7 @@ class Subscription(WithMembers):
     def ack_batch(
         self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
     ) -> None:
-        """Acknowledge some messages of a batch entry; bit i of `acked_bits` is message i."""
+        """Acknowledges some messages of a batch entry; bit i of `acked_bits` is message i."""
         if self.cursor.is_acked(ledger_id, entry_id):
             self.ack(ledger_id, entry_id, consumer)
             return
@@ -349,14 +349,14 @@ class Subscription(WithMembers):
             self._count_acks(consumer, after - before)
 
     def ack_cumulative(self, position: Position, consumer: Consumer) -> None:
-        """Acknowledge everything up to and including `position`."""
+        """Acknowledges everything up to and including `position`."""
         before = self.cursor.backlog()
         self.cursor.ack_cumulative(position)
         self._count_acks(consumer, max(0, before - self.cursor.backlog()))
 
     def when_persisted(self, done: Callable[[MagnetarError | None], object]) -> None:
-        """Calls `done` once all acknowledgements received so far are durable; one flush serves a turn of the
-        event loop.
+        """Calls `done` once all acknowledgements received so far are durable; one flush serves a turn of
+        the event loop.
         """
         if self._ack_waiters is None:
             self._ack_waiters = []
@@ -397,7 +397,7 @@ class Subscription(WithMembers):
         limit.report(self, self.unacked_messages if self._members.individual else 0)
 
     def _settle(self, consumer: Consumer, ledger_id: int, entry_id: int) -> int:
-        """Remove the entry from its holder; returns how many of its messages were unacknowledged."""
+        """Removes the entry from its holder; returns how many of its messages were unacknowledged."""
         messages = consumer.pending.remove(ledger_id, entry_id)
         if messages or not self._members.individual:
             return messages
@@ -426,7 +426,7 @@ class Subscription(WithMembers):
         return max(0, before - self.cursor.backlog())
 
     def expire_to(self, position: Position, now_ms: int) -> int:
-        """Skip expired entries up to `position` and count them; returns how many were skipped."""
+        """Skips expired entries up to `position` and counts them; returns how many were skipped."""
         expired = self.skip_to(position)
         self.stats.messages_expired += expired
         self.stats.expired_at_ms = now_ms
@@ -442,7 +442,7 @@ class Subscription(WithMembers):
     # -- redelivery
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver `positions` (None: everything that the consumer holds) at its client's request."""
+        """Redelivers `positions` (None: everything that the consumer holds) at its client's request."""
         if self._delivery is not None:
             self._delivery.redeliver(consumer, positions, epoch)
             if self._broker_limit is not None:

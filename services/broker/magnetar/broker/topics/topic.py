@@ -67,7 +67,7 @@ class Topic(ABC):
 
     @abstractmethod
     def apply_policies(self, policies: EffectivePolicies) -> None:
-        """Put these policies in force. Called from the event loop, also when nothing differs."""
+        """Puts these policies in force. Called from the event loop, also when nothing differs."""
 
     # Clients
 
@@ -77,16 +77,16 @@ class Topic(ABC):
         return self.producers.present or self.subscriptions.have_consumers
 
     async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
-        """Connect a producer; see `Producers.add` for `waits` and for what is raised."""
+        """Connects a producer; see `Producers.add` for `waits` and for what is raised."""
         await self.producers.add(producer, waits)
 
     def remove_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
-        """Disconnect a consumer that its client closed; what it held is delivered again to others."""
+        """Disconnects a consumer that its client closed; what it held is delivered again to others."""
         self.inactive_since = None
         self.subscriptions.remove_consumer(subscription, consumer)
 
     def disconnect_clients(self) -> None:
-        """Close the topic to clients, and tell all producers and consumers.
+        """Closes the topic to clients, and notifies all producers and consumers.
 
         Their connections stay open, except those of clients too old to be told.
         """
@@ -95,7 +95,7 @@ class Topic(ABC):
         self.subscriptions.disconnect_all()
 
     def close_for_transfer(self) -> list[ClosedClient]:
-        """Close the topic to clients, because it moves to another broker.
+        """Closes the topic to clients, because it moves to another broker.
 
         Returns the clients that have to be told once that broker has it; producers that wait for exclusive
         access are told at once.
@@ -106,7 +106,7 @@ class Topic(ABC):
     # Messages
 
     async def terminate(self) -> Position:
-        """Take no more messages, forever; returns the last position once that is durable. Idempotent.
+        """Takes no more messages, forever; returns the last position once that is durable. Idempotent.
 
         Producers are disconnected and new ones are refused; a consumer is told of the end of the topic once
         its subscription has acknowledged everything. Raises NotAllowed, ServiceNotReady, StorageError.
@@ -189,10 +189,10 @@ class Topic(ABC):
 
     @abstractmethod
     def prove_ownership(self) -> None:
-        """Make sure that the topic is still this broker's while metadata is unreachable, or `abandon` it."""
+        """Makes sure that the topic is still this broker's while metadata is unreachable, or calls `abandon`."""
 
     def abandon(self, error: OwnershipLost) -> None:
-        """Stop at once, without writing: another broker serves the topic from now on."""
+        """Stops at once, without writing: another broker serves the topic from now on."""
         self.disconnect_clients()
 
     @abstractmethod

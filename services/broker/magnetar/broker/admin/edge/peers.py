@@ -78,7 +78,7 @@ class Peers:
         query: Mapping[str, str] | None = None,
         body: Any = NOTHING,
     ) -> Any:
-        """Return the JSON response of the broker; None when the response is empty.
+        """Returns the JSON response of the broker; None when the response is empty.
 
         `raw_path` is percent-encoded. Raises Refused, TopicNotFound (404), and ServiceNotReady, also when the
         broker does not respond.
@@ -112,7 +112,7 @@ class Peers:
             return response.status, await _whole(response)
 
     async def _while_up(self, broker: BrokerRegistration, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`. Raises ServiceNotReady once the broker leaves the cluster, because
+        """Returns the result of `work`. Raises ServiceNotReady once the broker leaves the cluster, because
         other brokers own its topics then.
         """
         task = asyncio.create_task(work)
@@ -129,7 +129,7 @@ class Peers:
             task.cancel()
 
     async def close(self) -> None:
-        """End every call; idempotent."""
+        """Ends every call; idempotent."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -155,7 +155,7 @@ class Peers:
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """Retrieve the exception of a finished task, which may have no waiter any more."""
+    """Retrieves the exception of a finished task, which may have no waiter any more."""
     if not task.cancelled():
         task.exception()
 

@@ -52,7 +52,7 @@ _CONNECTIONS_REFUSED: Final = Counter(
 
 
 def create_app(broker: BrokerView, routes: Iterable[Route]) -> web.Application:
-    """Return the application that serves these routes of `broker`."""
+    """Returns the application that serves these routes of `broker`."""
     bound = bounded(REQUESTS_MAX, failed, but_not=_NOT_BOUNDED)
     middlewares = [refuse_other_sites(failed), bound, _errors, _whole]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
@@ -103,7 +103,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def _whole(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Close the connection when a partly sent response fails: an error in it would be read as data."""
+    """Closes the connection when a partly sent response fails: an error in it would be read as data."""
     try:
         return await handler(request)
     except ConnectionError:
@@ -116,7 +116,7 @@ async def _whole(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _without_its_body(request: web.Request, response: web.Response) -> web.Response:
-    """Return the response to a request whose body is not read any further; the connection is closed."""
+    """Returns the response to a request whose body is not read any further; the connection is closed."""
     request.content.feed_eof()
     response.force_close()
     return response

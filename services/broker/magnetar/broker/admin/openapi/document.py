@@ -41,7 +41,7 @@ _DESCRIPTION: Final = (
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """Return the document of these routes. Raises LookupError when a route uses an undeclared type."""
+    """Returns the document of these routes. Raises LookupError when a route uses an undeclared type."""
     paths: dict[str, dict[str, Any]] = {}
     templates: dict[str, str] = {}
     tags: dict[str, None] = {}
@@ -78,7 +78,7 @@ _ERROR: Final = {
 
 
 def operation(route: Route, template: str) -> dict[str, Any]:
-    """Return the OpenAPI operation of a route at the path `template`."""
+    """Returns the OpenAPI operation of a route at the path `template`."""
     found: dict[str, Any] = {
         "tags": [route.object],
         "operationId": _operation_id(route),

@@ -32,7 +32,7 @@ class Kind(Protocol):
         ...
 
     def put(self, policies: Policies, field: str, value: Any, rest_name: str) -> None:
-        """Set a field of `policies` to a JSON value. Raises BadPolicy."""
+        """Sets a field of `policies` to a JSON value. Raises BadPolicy."""
         ...
 
     def get(self, policies: Policies, field: str) -> Any:

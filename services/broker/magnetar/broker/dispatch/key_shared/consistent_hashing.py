@@ -56,7 +56,7 @@ class ConsistentHashing(Selector[C]):
         return [slot_of_key(f"{name}\0{number}\0{each}".encode()) for each in range(self._points)]
 
     def _look_at(self, point: int) -> None:
-        """Update the owner of one point; most points stay when one of a thousand consumers changes."""
+        """Updates the owner of one point; most points stay when one of a thousand consumers changes."""
         index = bisect_left(self.bounds, point)
         owner = self._ring.get(point, (None,))[0]
         if self.bounds[index] == point and (owner is not None or point == SLOT_MAX):
@@ -68,6 +68,6 @@ class ConsistentHashing(Selector[C]):
             del self.bounds[index], self.owners[index]
 
     def _wrap(self) -> None:
-        """Give the slots after the last point to the owner of the first."""
+        """Gives the slots after the last point to the owner of the first."""
         if SLOT_MAX not in self._ring:
             self.owners[-1] = self.owners[0] if len(self.owners) > 1 else None

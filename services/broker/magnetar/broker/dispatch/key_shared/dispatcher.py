@@ -43,7 +43,7 @@ class KeySharedDispatcher(Generic[C]):
     __slots__ = ("consumers", "draining", "drains", "selector")
 
     def __init__(self, first: C, *, consistent_hashing: bool, points: int) -> None:
-        """Take the options that all consumers share from `first`, which is not added yet."""
+        """Takes the options that all consumers share from `first`, which is not added yet."""
         self.consumers: list[C] = []
         self.selector: Selector[C]
         if first.sticky:
@@ -58,22 +58,22 @@ class KeySharedDispatcher(Generic[C]):
         """The slots that wait for their old owner; the delivery keeps them up to date."""
 
     def add(self, consumer: C) -> None:
-        """Connect a consumer with its slots. Raises ConsumerAssignFailed when it cannot have any."""
+        """Connects a consumer with its slots. Raises ConsumerAssignFailed when it cannot have any."""
         self.selector.add(consumer)
         self.consumers.append(consumer)
 
     def remove(self, consumer: C) -> None:
-        """Disconnect a consumer; its slots go to others."""
+        """Disconnects a consumer; its slots go to others."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self.selector.remove(consumer)
 
     def holders(self, hash_ranges: Sequence[tuple[int, int]]) -> list[C]:
-        """Return the consumers whose ranges overlap with these, which another consumer names."""
+        """Returns the consumers whose ranges overlap with these, which another consumer names."""
         return self.selector.holders(hash_ranges) if isinstance(self.selector, StickyRanges) else []
 
     def next_for(self, entry: bytes) -> tuple[C, int] | None:
-        """Return the owner of an entry and how many messages it may take now; None when it can take none."""
+        """Returns the owner of an entry and how many messages it may take now; None when it can take none."""
         owner = self.selector.owner(slots_of((entry,))[0])
         if owner is None:
             return None

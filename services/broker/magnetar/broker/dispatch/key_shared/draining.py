@@ -42,7 +42,7 @@ class DrainingSlots(Generic[C]):
     def owners_changed(
         self, held: Iterable[tuple[C, Mapping[int, int]]], owner: Callable[[int], C | None]
     ) -> None:
-        """Compute the draining slots. `held`: each consumer with its unacknowledged entries by slot."""
+        """Computes the draining slots. `held`: each consumer with its unacknowledged entries by slot."""
         before, self.slots = self.slots, {}
         present = []
         for consumer, counts in held:
@@ -61,7 +61,9 @@ class DrainingSlots(Generic[C]):
         self._cleared_by = {consumer: self._cleared_by.get(consumer, 0) for consumer in present}
 
     def settled(self, consumer: C, slots: Iterable[int]) -> list[int]:
-        """Count down one entry of the consumer in each of these slots; returns the slots that are drained."""
+        """Counts down one entry of the consumer in each of these slots; returns the slots that are
+        drained.
+        """
         free: list[int] = []
         for slot in slots:
             draining = self.slots.get(slot)
@@ -75,14 +77,14 @@ class DrainingSlots(Generic[C]):
         return free
 
     def by_holder(self) -> dict[C, dict[int, DrainingSlot[C]]]:
-        """Return the slots that wait for each consumer, without consumers that none waits for."""
+        """Returns the slots that wait for each consumer, without consumers that none waits for."""
         waiting: defaultdict[C, dict[int, DrainingSlot[C]]] = defaultdict(dict)
         for slot, each in self.slots.items():
             waiting[each.holder][slot] = each
         return waiting
 
     def cleared_by(self, consumer: C) -> int:
-        """Return how many slots stopped waiting for this consumer."""
+        """Returns how many slots stopped waiting for this consumer."""
         return self._cleared_by.get(consumer, 0)
 
     def _count_cleared(self, holder: C) -> None:

@@ -88,12 +88,12 @@ def _is_rest(following: bytes) -> bool:
 
 
 def slot_of_key(key: bytes) -> int:
-    """Return the slot of a sticky key."""
+    """Returns the slot of a sticky key."""
     return mmh3_32_uintdigest(key) & _MASK or 1
 
 
 def slots_of(entries: Iterable[bytes]) -> list[int]:
-    """Return the slot of each entry."""
+    """Returns the slot of each entry."""
     slots: list[int] = []
     add, digest, heads, known, is_rest = slots.append, mmh3_32_uintdigest, _HEADS, _known_rests, _is_rest
     for entry in entries:
@@ -121,7 +121,7 @@ def slots_of(entries: Iterable[bytes]) -> list[int]:
 
 
 def sticky_key(entry: bytes) -> bytes:
-    """Return the key that decides which consumer gets an entry; NO_KEY when its metadata cannot be read."""
+    """Returns the key that decides which consumer gets an entry; NO_KEY when its metadata cannot be read."""
     try:
         return _sticky_key(entry)
     except (IndexError, ValueError):
@@ -129,7 +129,7 @@ def sticky_key(entry: bytes) -> bytes:
 
 
 def _sticky_key(entry: bytes) -> bytes:
-    """Parse the key. Raises IndexError or ValueError for invalid metadata."""
+    """Parses the key. Raises IndexError or ValueError for invalid metadata."""
     end = _end_of_metadata(entry)
     at = ENTRY_HEADER_BYTES
     name: bytes | None = None
@@ -187,7 +187,7 @@ def _end_of_metadata(entry: bytes) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return (number, offset behind it)."""
+    """Returns (number, offset behind it)."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -201,7 +201,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _from_base64(text: bytes) -> bytes:
-    """Decode as Java does: padding may be missing, other characters are not allowed."""
+    """Decodes as Java does: padding may be missing, other characters are not allowed."""
     try:
         return b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except InvalidBase64:

@@ -14,7 +14,7 @@ from magnetar.common.errors import ConsumerAssignFailed
 
 
 def check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
-    """Check ranges without regard to other consumers. Raises ConsumerAssignFailed for invalid ones."""
+    """Checks ranges without regard to other consumers. Raises ConsumerAssignFailed for invalid ones."""
     if not ranges:
         raise ConsumerAssignFailed("a STICKY consumer names no hash ranges; give it at least one")
     for first, last in ranges:
@@ -37,7 +37,7 @@ class StickyRanges(Selector[C]):
         self._consumers: list[C] = []
 
     def holders(self, hash_ranges: Sequence[tuple[int, int]]) -> list[C]:
-        """Return the consumers that have some of these slots."""
+        """Returns the consumers that have some of these slots."""
         return [
             other
             for other in self._consumers

@@ -120,7 +120,7 @@ class Consumer:
             self._blocked_on_unacked = True
 
     def limit_unacked(self, unacked_max: int) -> None:
-        """Change the limit on unacknowledged messages."""
+        """Changes the limit on unacknowledged messages."""
         self.unacked_max = unacked_max
         self._blocked_on_unacked = False
         self.note_unacked()
@@ -186,7 +186,7 @@ class Consumer:
             self.peer.write(commands.reached_end_of_topic(self.consumer_id))
 
     def detach(self) -> None:
-        """Remove it from its connection, because the broker closed it and not the client."""
+        """Removes it from its connection, because the broker closed it and not the client."""
         if self.on_detached is not None:
             self.on_detached()
 

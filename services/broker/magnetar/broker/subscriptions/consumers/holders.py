@@ -21,7 +21,7 @@ def holder_of(
 
 
 def take_through(consumers: Iterable[Consumer], position: Position) -> None:
-    """Remove every entry up to and including `position` from the consumers that hold them."""
+    """Removes every entry up to and including `position` from the consumers that hold them."""
     for consumer in consumers:
         for ledger_id, entry_id in list(consumer.pending.positions()):
             if (ledger_id, entry_id) > position:

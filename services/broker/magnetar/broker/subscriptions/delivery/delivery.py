@@ -67,7 +67,7 @@ class Delivery(Protocol):
         ...
 
     def close(self) -> None:
-        """Release timers and memory after the last consumer left."""
+        """Releases timers and memory after the last consumer left."""
         ...
 
 

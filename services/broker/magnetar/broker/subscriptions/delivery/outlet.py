@@ -52,7 +52,7 @@ class Outlet:
 
     @staticmethod
     def within(run: Run, messages_max: int, bytes_max: int) -> Run:
-        """Return the front of a run that `messages_max` and `bytes_max` allow: at least one entry."""
+        """Returns the front of a run that `messages_max` and `bytes_max` allow: at least one entry."""
         taken = fitting(len(run.entries), run.message_counts, messages_max)
         if run.byte_length > bytes_max:
             taken = min(taken, _within(run.entries, bytes_max))
@@ -85,7 +85,9 @@ class Outlet:
         self.count(run.ledger_id, run.last_entry_id, messages, run.byte_length)
 
     def send_one(self, consumer: Consumer, run: Run, *, individual: bool) -> int:
-        """Send a run of one entry without counting it; returns how many messages of it are unacknowledged."""
+        """Sends a run of one entry without counting it; returns how many messages of it are
+        unacknowledged.
+        """
         messages = run.messages
         ledger_id, entry_id = run.ledger_id, run.first_entry_id
         # Use only as many bits as the entry has messages: the acknowledging client claimed the batch size.

@@ -133,7 +133,7 @@ class EntrySource:
         self._reads.release(self._reads.held_bytes)
 
     def close(self) -> None:
-        """Stop reading; the result of a read under way is dropped."""
+        """Stops reading; the result of a read under way is dropped."""
         for gate in self.gates:
             gate.clear()
         self._reads.close()
@@ -186,11 +186,11 @@ class EntrySource:
         self._release(before - after)
 
     def replay(self, ledger_id: int, entry_id: int) -> None:
-        """Redeliver this entry before anything new."""
+        """Redelivers this entry before anything new."""
         self._replay.add(ledger_id, entry_id)
 
     def replay_all(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Redeliver these (ledger id, entry id), oldest first, before anything new."""
+        """Redelivers these (ledger id, entry id), oldest first, before anything new."""
         for ledger_id, entry_id in entries:
             self._replay.add(ledger_id, entry_id)
 
@@ -397,7 +397,7 @@ class EntrySource:
         return parts
 
     def _fetch_due(self, due: DueEntries) -> int:
-        """Move due entries into `_replayed`, each as a run."""
+        """Moves due entries into `_replayed`, each as a run."""
         lot = due.next(_DUE_ENTRIES_MAX)
         passing: list[Run] = []
         fetched = 0

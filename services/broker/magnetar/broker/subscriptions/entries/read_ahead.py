@@ -68,7 +68,7 @@ class ReadAhead:
         spawn: Spawn,
         wake: Callable[[], None],
     ) -> None:
-        """Create it idle; `bytes_max` bytes are reserved for each read."""
+        """Creates it idle; `bytes_max` bytes are reserved for each read."""
         self._holder = holder
         self._topic = topic
         self._subscription = subscription
@@ -153,7 +153,7 @@ class ReadAhead:
         self._give_up_room(self._bytes_max - read_bytes)
 
     def _give_up_room(self, byte_count: int) -> None:
-        """Release the unused part of the bytes reserved for a read."""
+        """Releases the unused part of the bytes reserved for a read."""
         self._budget.release_read(self._holder, byte_count, all_of_it=not self.held_bytes)
 
     def _offer(self) -> None:

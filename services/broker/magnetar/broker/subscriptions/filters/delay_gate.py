@@ -157,7 +157,7 @@ class DelayGate:
 
 
 def count_delayed(delays: TopicDelays, cursor: Cursor) -> int:
-    """Count the entries of the topic's index that this cursor has not acknowledged."""
+    """Counts the entries of the topic's index that this cursor has not acknowledged."""
     index = delays.index
     return sum(
         cursor.count_unacked(ledger_id, entry_ids)
@@ -167,5 +167,5 @@ def count_delayed(delays: TopicDelays, cursor: Cursor) -> int:
 
 
 def delay_tick_ms(policies: EffectivePolicies) -> int:
-    """Return the tick for `Subscription.delay_delivery`: 0 where delayed delivery is disabled."""
+    """Returns the tick for `Subscription.delay_delivery`: 0 where delayed delivery is disabled."""
     return policies.delayed_delivery_tick_ms if policies.delayed_delivery_active else 0

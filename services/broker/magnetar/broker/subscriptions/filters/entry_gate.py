@@ -26,7 +26,7 @@ class EntryGate(Protocol):
         ...
 
     def kept(self, ledger_id: int) -> BitMap | None:
-        """Return entries of a ledger that need not be read, because `hold` would keep them; None: unknown.
+        """Returns entries of a ledger that need not be read, because `hold` would keep them; None: unknown.
 
         The caller does not change the bitmap.
         """

@@ -18,7 +18,7 @@ class HashRangeGate:
     __slots__ = ("_ranges",)
 
     def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Take `ranges` of slots, both ends inclusive."""
+        """Takes `ranges` of slots, both ends inclusive."""
         self._ranges = ranges
 
     def hold(self, run: Run) -> Sequence[Run]:

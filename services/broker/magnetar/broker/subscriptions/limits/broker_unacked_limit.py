@@ -17,7 +17,7 @@ class Holder(Protocol):
     """A subscription with unacknowledged messages."""
 
     def wake(self) -> None:
-        """Check whether entries can go out."""
+        """Checks whether entries can go out."""
         ...
 
 
@@ -27,7 +27,7 @@ class BrokerUnackedLimit:
     __slots__ = ("_counts", "_limit", "_part", "_paused", "blocked", "total")
 
     def __init__(self, limit: int, part: int) -> None:
-        """Take the limit of the broker and the part for one subscription at that limit, both in messages."""
+        """Takes the limit of the broker and the part for one subscription at that limit, both in messages."""
         self._limit = limit
         self._part = part
         self._counts: dict[Holder, int] = {}
@@ -37,7 +37,7 @@ class BrokerUnackedLimit:
         """True from the broker's limit on, until the count is below half of it."""
 
     def report(self, subscription: Holder, messages: int) -> None:
-        """Set how many messages of the subscription are unacknowledged now."""
+        """Sets how many messages of the subscription are unacknowledged now."""
         before = self._counts.get(subscription, 0)
         if messages == before:
             return
@@ -66,6 +66,6 @@ class BrokerUnackedLimit:
 
 
 def broker_unacked_limit(config: DispatchConfig) -> BrokerUnackedLimit | None:
-    """Create the limit that the configuration asks for; None when there is none."""
+    """Creates the limit that the configuration asks for; None when there is none."""
     limit, share = config.broker_unacked_max, config.subscription_share_of_broker_unacked
     return BrokerUnackedLimit(limit, int(limit * share)) if limit and share else None

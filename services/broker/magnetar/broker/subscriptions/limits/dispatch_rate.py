@@ -94,7 +94,7 @@ class DispatchLimit:
             self._ask_all()
 
     def available(self, now: float) -> tuple[int | None, int | None]:
-        """Return the messages (or entries) and bytes that may go out; see Throttle."""
+        """Returns the messages (or entries) and bytes that may go out; see Throttle."""
         if self._stats is not None and now - self._since >= self.rate.period_s:
             self._follow(now)
         return self._throttle.available(now)
@@ -202,7 +202,7 @@ class DispatchRate:
             limit.take(count, byte_count, now)
 
     def close(self) -> None:
-        """Stop limiting, and wake the subscription at once."""
+        """Stops limiting, and wakes the subscription at once."""
         for limit in self.limits:
             limit.leave(self)
         self.throttled_by = None

@@ -79,7 +79,7 @@ class FailoverDelivery(OrderedDelivery):
         self._changed()
 
     def _changed(self) -> bool:
-        """Schedule a switch if the last join or leave changed the active consumer; True if it did."""
+        """Schedules a switch if the last join or leave changed the active consumer; True if it did."""
         if self._failover.active is self._chosen:
             return False
         self._chosen = self._failover.active
@@ -96,7 +96,7 @@ class FailoverDelivery(OrderedDelivery):
         self._wake()
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver to the active consumer, ignoring requests of others; a pending switch rewinds anyway."""
+        """Redelivers to the active consumer, ignoring requests of others; a pending switch rewinds anyway."""
         if self._switch is not None:
             self._served = None
         if consumer is self._served:

@@ -45,7 +45,7 @@ class IndividualDelivery:
         self._source.replay_all(consumer.pending.positions())
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver entries that are pending at that consumer, and raise their delivery count."""
+        """Redelivers entries that are pending at that consumer, and raises their delivery count."""
         wanted = list(consumer.pending.positions()) if positions is None else positions
         total = 0
         for ledger_id, entry_id in wanted:

@@ -84,7 +84,7 @@ class OrderedDelivery:
         return entries, size
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Send everything unacknowledged again, in order; ids are ignored, as in Apache Pulsar 4.0."""
+        """Sends everything unacknowledged again, in order; ids are ignored, as in Apache Pulsar 4.0."""
         if epoch is not None:
             consumer.epoch = epoch
         self.rewind()
@@ -93,4 +93,4 @@ class OrderedDelivery:
         self._source.rewind(self._cursor.mark_delete)
 
     def close(self) -> None:
-        """Release nothing: an ordered delivery keeps no entries."""
+        """Releases nothing: an ordered delivery keeps no entries."""

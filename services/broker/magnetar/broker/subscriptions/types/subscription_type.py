@@ -80,14 +80,14 @@ class SubscriptionType(ABC, Generic[D]):
 
     @abstractmethod
     def dispatcher(self, first: Consumer, topic: str, config: DispatchConfig) -> D:
-        """Make the dispatcher of a subscription; `first` is its first consumer, which is not added yet.
+        """Makes the dispatcher of a subscription; `first` is its first consumer, which is not added yet.
 
         `topic` is the full name of the topic.
         """
 
     @abstractmethod
     def delivery(self, dispatcher: D, parts: DeliveryParts) -> Delivery:
-        """Make the delivery of a subscription of a persistent topic."""
+        """Makes the delivery of a subscription of a persistent topic."""
 
     @abstractmethod
     def choose(self, dispatcher: D, entry: bytes) -> tuple[Consumer, int] | None:
@@ -104,7 +104,7 @@ class SubscriptionType(ABC, Generic[D]):
         return
 
     def active(self, dispatcher: D) -> Consumer | None:
-        """Return the one consumer that gets every entry; None on types that have none."""
+        """Returns the one consumer that gets every entry; None on types that have none."""
         return None
 
     def key_shared(self, dispatcher: D) -> KeySharedDispatcher[Consumer] | None:

@@ -63,7 +63,7 @@ class NonPersistentPublishing:
         return -1
 
     def apply_policies(self) -> None:
-        """Apply the limits in force."""
+        """Applies the limits in force."""
         if self._limits is not None:
             self.gate = self._limits.gate(self._state.policies, self.gate)
 

@@ -42,13 +42,13 @@ class PendingPublish:
 
 
 def run_of(sends: SendRun) -> Run:
-    """Make the run of entries that is appended to the ledger."""
+    """Makes the run of entries that is appended to the ledger."""
     flags = (RUN_CHUNK if sends.is_chunk else 0) | (RUN_MARKER if sends.marker else 0)
     return Run(sends.entries, message_counts=sends.message_counts, flags=flags, byte_length=sends.byte_length)
 
 
 def part_of(sends: SendRun, indexes: Sequence[int]) -> SendRun | None:
-    """Select some entries of a run, in their order; None when `indexes` is empty."""
+    """Selects some entries of a run, in their order; None when `indexes` is empty."""
     if not indexes:
         return None
     if len(indexes) == len(sends.entries):

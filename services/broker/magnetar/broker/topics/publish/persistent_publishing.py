@@ -149,7 +149,7 @@ class PersistentPublishing:
         producer.stats.count_publish(run)
 
     def confirmed(self, publishes: list[tuple[Run, object]]) -> None:
-        """Send the receipts of runs that the ledger has confirmed, in their order."""
+        """Sends the receipts of runs that the ledger has confirmed, in their order."""
         if self._switched_at is not None:
             for way, part in groupby(publishes, key=way_of):
                 if way is not None:

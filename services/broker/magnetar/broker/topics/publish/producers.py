@@ -271,7 +271,7 @@ class Producers(Mapping[str, Producer]):
         tell_closed(producer.peer, commands.close_producer(producer.producer_id))
 
     def disconnect_all(self) -> None:
-        """Disconnect all producers, including those that wait for exclusive access."""
+        """Disconnects all producers, including those that wait for exclusive access."""
         for waiting in list(self.access.waiting) if self.access is not None else ():
             self.remove(waiting)
         for producer in list(self._by_name.values()):

@@ -34,7 +34,7 @@ class SubscriptionExpiry:
         self._clock = clock
 
     def look(self, topic: Topic) -> Awaitable[object] | None:
-        """Return the work to do for one topic; None when there is none."""
+        """Returns the work to do for one topic; None when there is none."""
         minutes = topic.policies.subscription_expiration_min
         if minutes <= 0 or not isinstance(topic, PersistentTopic):
             return None

@@ -108,7 +108,7 @@ class TopicLists:
         return watcher
 
     def unwatch(self, namespace: NamespaceName, watcher: TopicListWatcher) -> None:
-        """End a watch; idempotent."""
+        """Ends a watch; idempotent."""
         watcher.close()
         pattern = watcher.matching.pattern
         at = (pattern.domain, namespace)

@@ -50,7 +50,7 @@ class SlotPendingAcks(PendingAcks):
             self.messages += sum(message_counts)
 
     def add_in_slot(self, ledger_id: int, entry_id: int, messages: int, slot: int) -> None:
-        """Add one delivered entry, of which `messages` are unacknowledged."""
+        """Adds one delivered entry, of which `messages` are unacknowledged."""
         self._ledgers.setdefault(ledger_id, {})[entry_id] = messages << _SLOT_BITS | slot
         self.messages += messages
 
@@ -102,7 +102,7 @@ class SlotPendingAcks(PendingAcks):
             entries[entry_id] = messages << _SLOT_BITS | packed & _SLOT
 
     def in_slots(self) -> Counter[int]:
-        """Count the pending entries of each slot."""
+        """Counts the pending entries of each slot."""
         counts: Counter[int] = Counter()
         for entries in self._ledgers.values():
             counts.update([packed & _SLOT for packed in entries.values()])
@@ -110,7 +110,7 @@ class SlotPendingAcks(PendingAcks):
 
 
 def slot_pending(consumer: Consumer) -> SlotPendingAcks:
-    """Return the pending entries of a consumer of a Key_Shared subscription."""
+    """Returns the pending entries of a consumer of a Key_Shared subscription."""
     pending = consumer.pending
     assert isinstance(pending, SlotPendingAcks), "set when the consumer was added"
     return pending
