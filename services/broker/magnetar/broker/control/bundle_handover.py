@@ -60,11 +60,11 @@ GIVING_SECONDS: Final = Histogram(
 )
 
 TRIES_MAX: Final = 3
-"""Maximum number of brokers that are asked to take a bundle, one after the other."""
+"""Maximum number of brokers that are called to take a bundle, one after the other."""
 
 TAKE_TIMEOUT_S: Final = 3.0
 """Timeout of one Take call, in seconds. If the broker took the bundle in spite of the timeout, the next
-broker that is asked finds that out.
+broker that is called detects that.
 """
 
 CLOSED_AT_ONCE_MAX: Final = 100
@@ -77,7 +77,7 @@ demand.
 
 TOPICS_NAMED_MAX: Final = 20_000
 TOPICS_NAMED_BYTES_MAX: Final = 4 << 20
-"""Number of topics that the next owner is told to load, and bytes of their names, which must fit into one
+"""Number of topics in the list for the next owner to load, and bytes of their names, which must fit into one
 call. The other topics are loaded on demand.
 """
 

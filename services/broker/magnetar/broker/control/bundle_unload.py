@@ -116,7 +116,7 @@ class Moving:
     async def drain(self, timeout_s: float) -> None:
         """Hands over all bundles that other brokers accept within `timeout_s` seconds.
 
-        The registration already says that this broker takes no bundles.
+        The broker must already be registered as draining, so that it is assigned no bundles.
         """
         self._ownership.refuse("it is shutting down")
         ours = list(self._ownership.table)

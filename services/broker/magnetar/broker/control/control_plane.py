@@ -48,8 +48,8 @@ CLOSE_GRACE_S: Final = 1.0
 """Seconds that running calls have to finish when the broker stops."""
 
 TAKE_DEADLINE_S: Final = 1.5
-"""Seconds that the leader waits for a broker to take an unowned bundle before it asks another, so that it
-answers its own caller in time. If the first broker took the bundle after all, the next one finds that out.
+"""Seconds that the leader waits for a broker to take an unowned bundle before it calls another, so that it
+answers its own caller in time. If the first broker took the bundle after all, the next one detects that.
 """
 
 

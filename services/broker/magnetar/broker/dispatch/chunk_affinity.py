@@ -1,8 +1,9 @@
-"""All chunks of one message go to one consumer of a Shared subscription.
+"""Sends all chunks of one message to one consumer of a Shared subscription.
 
 The first delivered chunk of a message binds the message (by uuid) to its consumer; the last chunk, or the
-consumer's leaving, ends that. Delivery is oldest first, so a later chunk of an unknown message means that the
-first one is gone (acknowledged, or forgotten here): any consumer gets it, and its client handles the rest.
+consumer's disconnect, ends the binding. Delivery is oldest first, so a later chunk of an unknown message
+means that the first chunk was acknowledged or its binding dropped: any consumer gets it, and its client
+handles the rest.
 """
 
 from __future__ import annotations

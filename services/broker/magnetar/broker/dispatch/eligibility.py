@@ -1,7 +1,7 @@
 """Explains why a subscription is not dispatching, as a pure function of its state.
 
-Dispatch never waits on a flag: it checks at every event whether it can go on. This is the same check in
-words, for an operator whose subscription seems to hang.
+Dispatch never waits on a flag: it checks at every event whether it can continue. This module expresses the
+same check in words, for an operator whose subscription seems to hang.
 """
 
 from __future__ import annotations

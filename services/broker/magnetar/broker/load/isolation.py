@@ -1,10 +1,10 @@
 """Isolation policies: which brokers may serve a namespace. A pure function of metadata.
 
-A namespace that a policy names goes to the policy's primary brokers. When fewer of them are available than
-the policy's limit, the secondary ones may serve it too; a primary broker whose load has reached the policy's
-threshold counts as unavailable. A namespace that no policy names goes to brokers that are primary in no
-policy. If several policies name a namespace, the first by name applies. Policies match brokers by host and by
-id (messaging contract, isolation; Pulsar's rules).
+A namespace that matches a policy goes to the policy's primary brokers. When fewer of them are available than
+the policy's limit, the secondary ones may serve it, too; a primary broker whose load has reached the policy's
+threshold counts as unavailable. A namespace that matches no policy goes to brokers that are primary in no
+policy. If several policies match a namespace, the first by name applies. Policies match brokers by host and
+by id (messaging contract, isolation; Pulsar's rules).
 """
 
 from __future__ import annotations

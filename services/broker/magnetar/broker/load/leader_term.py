@@ -50,7 +50,7 @@ from magnetar.common.runtime.task_owner import TaskOwner
 log = get_logger(__name__)
 
 TRIES_MAX: Final = 3
-"""Maximum number of brokers that are asked to take a bundle, one after the other."""
+"""Maximum number of brokers that are called to take a bundle, one after the other."""
 
 ASSIGNMENTS_MAX: Final = 10_000
 """Maximum number of concurrent assignments."""

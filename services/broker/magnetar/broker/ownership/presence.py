@@ -167,7 +167,7 @@ class Presence:
             try:
                 found = await self._metadata.get(self._key)
                 if found is None:
-                    return "its registration in metadata is gone"
+                    return "its registration in metadata was deleted"
                 if decode(BrokerRegistration, found.value).run != self.run:
                     return "another run has registered at its address"
                 wait_s = RETRY_AFTER_S

@@ -1,8 +1,9 @@
-"""Bundles of ours become others of the same hashes, more of them (split) or one (merged), in one transaction.
+"""Splits and merges owned bundles, each in one transaction.
 
-It writes the namespace's boundaries, takes the owners' keys of the former bundles away and puts keys for the
-new ones: every reader sees the former cut or the new one, and one owner of every hash. The key of the first
-new bundle is the guard: when an answer was lost, it says what became of the transaction.
+The transaction writes the namespace's boundaries, deletes the owner keys of the old bundles and puts owner
+keys for the new ones: every reader sees either the old or the new boundaries, and one owner of every hash.
+The key of the first new bundle is the guard: after a lost response, it shows whether the transaction was
+committed.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ class Recut:
         data: bytes,
         edit: Callable[[Namespace], None],
     ) -> int:
-        """Has `after` be ours instead of `before`; returns the version of their keys, the epoch.
+        """Replaces the owned bundles `before` by `after`; returns the version of their keys, which is the
+        epoch.
 
-        `data` is what the keys say, `edit` cuts the ring of the namespace. Raises what it raises;
-        NamespaceNotFound; ServiceNotReady when the ring is cut differently, or some of them is not ours any
-        more; BeingChanged while others change the namespace all the time; MetadataError, and then it is done
-        or not.
+        `data` is the value of the keys; `edit` changes the boundaries in the namespace, and its errors are
+        raised. Raises NamespaceNotFound; ServiceNotReady when the boundaries have changed, or this broker has
+        lost one of the bundles; BeingChanged when concurrent changes of the namespace exhaust the attempts;
+        MetadataError with an unknown outcome.
         """
         key = self._keys.namespace(namespace)
         for _ in range(TRIES_MAX):

@@ -41,7 +41,7 @@ class PolicyStore:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed: Changed | None = None
         self.generation = 0
-        """Goes up with each change seen: what was read before it may be stale."""
+        """Incremented with each observed change: earlier reads may be stale."""
 
     def start(self, changed: Changed) -> None:
         """Starts the watches until `close`; `changed` is called on the event loop for each change."""

@@ -61,7 +61,7 @@ class Throttle:
         self._bytes = TokenBucket(rate.byte_count, rate.period_s, now) if rate.byte_count else None
 
     def take(self, messages: int, byte_count: int, now: float) -> None:
-        """Takes what was sent; negative counts return what was not."""
+        """Takes tokens for sent messages; negative counts return tokens of unsent ones."""
         if self._messages is not None:
             self._messages.take(messages, now)
         if self._bytes is not None:

@@ -77,7 +77,7 @@ class Topic(ABC):
         return self.producers.present or self.subscriptions.have_consumers
 
     async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
-        """Connects a producer; see `Producers.add` for `waits` and for what is raised."""
+        """Connects a producer; see `Producers.add` for `waits` and for the errors raised."""
         await self.producers.add(producer, waits)
 
     def remove_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
@@ -88,7 +88,7 @@ class Topic(ABC):
     def disconnect_clients(self) -> None:
         """Closes the topic to clients, and notifies all producers and consumers.
 
-        Their connections stay open, except those of clients too old to be told.
+        Their connections stay open, except those of clients too old for CloseProducer and CloseConsumer.
         """
         self.state.closing = True
         self.producers.disconnect_all()
@@ -97,8 +97,8 @@ class Topic(ABC):
     def close_for_transfer(self) -> list[ClosedClient]:
         """Closes the topic to clients, because it moves to another broker.
 
-        Returns the clients that have to be told once that broker has it; producers that wait for exclusive
-        access are told at once.
+        Returns the clients that the caller notifies once that broker owns the topic; producers that wait for
+        exclusive access are notified at once.
         """
         self.state.closing = True
         return [*self.producers.close_all(), *self.subscriptions.close_all()]
@@ -106,10 +106,11 @@ class Topic(ABC):
     # Messages
 
     async def terminate(self) -> Position:
-        """Takes no more messages, forever; returns the last position once that is durable. Idempotent.
+        """Terminates the topic: it permanently accepts no more messages. Returns the last position once that
+        is durable. Idempotent.
 
-        Producers are disconnected and new ones are refused; a consumer is told of the end of the topic once
-        its subscription has acknowledged everything. Raises NotAllowed, ServiceNotReady, StorageError.
+        Producers are disconnected and new ones are refused; a consumer is notified of the end of the topic
+        once its subscription has acknowledged everything. Raises NotAllowed, ServiceNotReady, StorageError.
         """
         raise NotAllowed(f"topic {self.name} is non-persistent: it cannot be terminated")
 
@@ -170,7 +171,7 @@ class Topic(ABC):
 
     @property
     def backlog_bytes(self) -> int:
-        """About how many bytes the slowest durable subscription is behind."""
+        """Approximate backlog of the slowest durable subscription, in bytes."""
         return 0
 
     @property
@@ -189,7 +190,9 @@ class Topic(ABC):
 
     @abstractmethod
     def prove_ownership(self) -> None:
-        """Makes sure that the topic is still this broker's while metadata is unreachable, or calls `abandon`."""
+        """Checks that this broker still owns the topic while metadata is unreachable; calls `abandon` if it
+        does not.
+        """
 
     def abandon(self, error: OwnershipLost) -> None:
         """Stops at once, without writing: another broker serves the topic from now on."""

@@ -19,7 +19,9 @@ class TopicState:
         self.closing = False
         """True once the topic is being closed, moved or lost; it never serves again."""
         self.terminated = False
-        """True once the topic takes no more messages, forever; it still serves consumers."""
+        """True once the topic is terminated: it permanently accepts no more messages but still serves
+        consumers.
+        """
 
     def check_open(self) -> None:
         """Raises ServiceNotReady when the topic is being closed."""

@@ -1,9 +1,9 @@
 """Operations on all partitions of a topic, each performed by the broker that owns it.
 
 Partitions of this broker are processed one after the other, with turns for messages in between; the owners of
-the others are called concurrently. All partitions are tried even if some fail. Missing partitions are left
-out. When some failed, the response is the first failure, and says which partitions failed and that the others
-are done.
+the others are called concurrently. All partitions are tried even if some fail. Missing partitions are
+skipped. When some failed, the response is the first failure, with the names of the failed partitions and the
+number of successful ones.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class KeySharedDispatcher(Generic[C]):
             self.selector.remove(consumer)
 
     def holders(self, hash_ranges: Sequence[tuple[int, int]]) -> list[C]:
-        """Returns the consumers whose ranges overlap with these, which another consumer names."""
+        """Returns the consumers whose ranges overlap with the ranges of another consumer."""
         return self.selector.holders(hash_ranges) if isinstance(self.selector, StickyRanges) else []
 
     def next_for(self, entry: bytes) -> tuple[C, int] | None:

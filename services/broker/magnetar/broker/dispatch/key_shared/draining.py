@@ -1,10 +1,10 @@
-"""Draining slots: those that moved to a new owner while their old one still holds messages of them.
+"""Draining slots: slots that moved to a new owner while their previous owner still holds messages of them.
 
-A key is with one consumer at a time. So when a slot moves, and its old owner has unacknowledged entries of
-it, the slot waits until that consumer acknowledged them, gave them back or left; every other slot goes on. A
-slot that moves back to the consumer that holds its entries stops waiting at once (PIP-379). The draining
-slots follow from the holders and owners of slots, so they are computed anew at each change of owners;
-between changes the counts only fall.
+Each key is with one consumer at a time. When a slot moves while its previous owner has unacknowledged entries
+of it, the slot waits until that consumer has acknowledged or returned them or has disconnected; all other
+slots continue. A slot that moves back to the consumer that holds its entries stops waiting at once (PIP-379).
+The draining slots follow from the holders and owners of slots, so they are computed again at each change of
+owners; between changes the counts only decrease.
 """
 
 from __future__ import annotations

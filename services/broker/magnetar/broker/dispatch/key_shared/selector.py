@@ -20,7 +20,7 @@ class SlotOwner(Protocol):
     def name(self) -> str: ...
     @property
     def hash_ranges(self) -> Sequence[tuple[int, int]]:
-        """The ranges of slots that it asks for, both ends inclusive; empty unless it is STICKY."""
+        """The ranges of slots that it requests, both ends inclusive; empty unless it is STICKY."""
         ...
 
 

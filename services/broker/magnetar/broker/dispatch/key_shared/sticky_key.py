@@ -187,7 +187,7 @@ def _end_of_metadata(entry: bytes) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns (number, offset behind it)."""
+    """Returns (number, offset after it)."""
     value = shift = 0
     while True:
         byte = data[at]

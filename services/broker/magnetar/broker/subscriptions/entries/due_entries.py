@@ -66,7 +66,7 @@ class DueRead(NamedTuple):
     """The result of a read of due entries."""
 
     runs: list[Run]
-    """One run for each entry, in the order of the request; none for entries that are gone."""
+    """One run for each entry, in the order of the request; none for entries that no longer exist."""
     examined: int
     """Number of requested entries, from the first on, that were examined; at least one."""
     unreadable: list[Position]

@@ -66,6 +66,6 @@ class BrokerUnackedLimit:
 
 
 def broker_unacked_limit(config: DispatchConfig) -> BrokerUnackedLimit | None:
-    """Creates the limit that the configuration asks for; None when there is none."""
+    """Creates the configured limit; None when there is none."""
     limit, share = config.broker_unacked_max, config.subscription_share_of_broker_unacked
     return BrokerUnackedLimit(limit, int(limit * share)) if limit and share else None

@@ -1,7 +1,7 @@
-"""Backlog quotas: limits on how far the slowest durable subscription is behind, in bytes and in time.
+"""Backlog quotas: limits on the backlog of the slowest durable subscription, in bytes and in time.
 
-Under the policies that hold or refuse producers, connected producers are disconnected at the next check, and
-new ones are refused until the backlog is below the limit again, which is checked when they connect. Under the
+Under the policies that hold or refuse producers, connected producers are disconnected at the next check. New
+ones are refused until the backlog is below the limit again, which is checked when they connect. Under the
 eviction policy the slowest subscriptions skip ahead until the backlog is 90 % of the limit; the others are
 not affected. Messaging contract, section 19.
 """

@@ -105,7 +105,7 @@ class TopicSubscriptions(Mapping[str, S_co]):
         return None
 
     def disconnect_all(self) -> None:
-        """Disconnects all consumers and tell their clients to subscribe again."""
+        """Disconnects all consumers and makes their clients subscribe again."""
         for subscription in list(self._by_name.values()):
             close_consumers(subscription)
 

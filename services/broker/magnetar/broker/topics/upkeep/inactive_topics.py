@@ -35,8 +35,8 @@ DELETED: Final = Counter(
 class InactiveTopics:
     """Housekeeping's check for inactive topics.
 
-    `partitioned`: where to delete the metadata of a partitioned topic whose partitions are all gone; None
-    leaves it. While metadata is `restored` and holds, nothing is deleted.
+    `partitioned` deletes the metadata of a partitioned topic whose partitions are all deleted; None keeps it.
+    While `restored` holds deletions back, nothing is deleted.
     """
 
     def __init__(
