@@ -73,8 +73,7 @@ class TopicNames:
             count = await self._partitions(topic)
             if count:
                 raise TopicNotFound(
-                    f"topic {topic} is partitioned: request its {count} partitions, {topic.partition(0)} "
-                    "and so on"
+                    f"topic {topic} is partitioned: request {topic.partition(0)} and so on, {count} in all"
                 )
             raise TopicNotFound(f"topic {topic} does not exist")
         return topic

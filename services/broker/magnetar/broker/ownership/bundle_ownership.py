@@ -386,7 +386,7 @@ class BundleOwnership:
                 self._lose(older)
             self.table.add(OwnBundle(namespace, bundle, owned.version, owned.since_ms))
             BUNDLES_OWNED.set(len(self.table))
-            log.info("bundle acquired", namespace=str(namespace), bundle=str(bundle), epoch=owned.version)
+            log.info("bundle owned", namespace=str(namespace), bundle=str(bundle), epoch=owned.version)
         self._owners.note(namespace, bundle, owned)
 
     async def _given(self, own: OwnBundle) -> None:

@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, command: BaseCommand) -> None:
         if self._requests >= REQUESTS_MAX and commands.request_id_of(command) is not None:
-            self._answer_error(command, TooManyRequests(f"{REQUESTS_MAX} requests are already in process"))
+            self._answer_error(command, TooManyRequests(f"{REQUESTS_MAX} requests are in process already"))
             return
         try:
             rest = route(self._client, command)
