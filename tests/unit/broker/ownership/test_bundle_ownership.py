@@ -175,7 +175,7 @@ def test_acquisition_that_commits_after_its_timeout_counts() -> None:
 def test_changed_bundle_boundaries_restore_no_former_bundle() -> None:
     async def body(world: World) -> None:
         (a,) = await world.started("a:8080")
-        with pytest.raises(ServiceNotReady, match="no bundle 0x00000000_0x20000000 now"):
+        with pytest.raises(ServiceNotReady, match="no bundle 0x00000000_0x20000000;"):
             await a.take(HALVES[0])
         await world.store.delete(KEYS.namespace(NAMESPACE))
         with pytest.raises(NamespaceNotFound):
