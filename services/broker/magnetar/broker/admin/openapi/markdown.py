@@ -25,7 +25,7 @@ class _Call(NamedTuple):
 
 
 def chapter(routes: Iterable[Route]) -> str:
-    """Return the chapter: errors that many calls share, then a table for each object."""
+    """Returns the chapter: errors that many calls share, then a table for each object."""
     routes = list(routes)
     counts = Counter(refusal for route in routes for refusal in _refusals(route))
     frequent = sorted(refusal for refusal, count in counts.items() if count >= _FREQUENT)
@@ -49,7 +49,7 @@ def chapter(routes: Iterable[Route]) -> str:
 
 
 def _add(rows: list[list[_Call]], call: _Call) -> None:
-    """Add a call to the first row of its path that lacks the method, unless a row has the same call."""
+    """Adds a call to the first row of its path that lacks the method, unless a row has the same call."""
     if any(call in row for row in rows):
         return
     for row in rows:
@@ -93,7 +93,7 @@ def _by_method(cells: list[tuple[str, str]], calls: list[_Call]) -> str:
 
 
 def _summary(calls: list[_Call]) -> str:
-    """Return the summaries as one text: verbs with the same object share a sentence."""
+    """Returns the summaries as one text: verbs with the same object share a sentence."""
     verbs: dict[str, list[str]] = {}
     notes: dict[str, None] = {}
     for call in calls:
