@@ -11,7 +11,7 @@ from magnetar.broker.admin.edge.routing import COMMON_ERRORS, Parameter, Route
 _DOMAINS: Final = ("persistent", "non-persistent")
 
 _FREQUENT: Final = 20
-"""Number of calls from which a refusal stands once above the tables, not in each row."""
+"""Number of calls from which a refusal stands once above all tables, not below that of each object."""
 
 
 class _Call(NamedTuple):
@@ -21,11 +21,10 @@ class _Call(NamedTuple):
     summary: str
     takes: str
     answers: str
-    refuses: tuple[str, ...]
 
 
 def chapter(routes: Iterable[Route]) -> str:
-    """Return the chapter: errors that many calls share, then a table for each object."""
+    """Return the chapter: errors that many calls share, then a table and the refusals of each object."""
     routes = list(routes)
     counts = Counter(refusal for route in routes for refusal in _refusals(route))
     frequent = sorted(refusal for refusal, count in counts.items() if count >= _FREQUENT)
@@ -33,18 +32,23 @@ def chapter(routes: Iterable[Route]) -> str:
     lines += ["| status | when |", "| --- | --- |"]
     lines += [f"| {status} | {reason} |" for status, reason in COMMON_ERRORS.items()]
     if frequent:
-        lines += ["", f"Rows omit refusals that many calls share: {'; '.join(frequent)}."]
+        lines += ["", f"Calls of several objects are refused with: {'; '.join(frequent)}."]
     # Both topic domains share nearly all calls; identical calls become one row.
     tables: dict[str, dict[str, list[list[_Call]]]] = {}
+    refusals: dict[str, dict[str, None]] = {}
     for route in routes:
         in_domain = route.object in _DOMAINS
         path = route.path.replace(f"/{route.object}/", "/{domain}/", 1) if in_domain else route.path
-        table = tables.setdefault("topics" if in_domain else route.object, {})
-        _add(table.setdefault(path, []), _call(route))
+        name = "topics" if in_domain else route.object
+        _add(tables.setdefault(name, {}).setdefault(path, []), _call(route))
+        refusals.setdefault(name, {}).update(dict.fromkeys(_refusals(route)))
     for name, table in tables.items():
-        lines += ["", f"### {name}", "", "| call | what it does | takes | answers | refuses |"]
-        lines += ["| --- | --- | --- | --- | --- |"]
-        lines += [_row(path, calls, frequent) for path, rows in table.items() for calls in rows]
+        lines += ["", f"### {name}", "", "| call | what it does | takes | answers |"]
+        lines += ["| --- | --- | --- | --- |"]
+        lines += [_row(path, calls) for path, rows in table.items() for calls in rows]
+        own = sorted(refusals[name].keys() - set(frequent))
+        if own:
+            lines += ["", f"Refused with: {_by_status(own)}."]
     return "\n".join(lines) + "\n"
 
 
@@ -64,7 +68,7 @@ def _call(route: Route) -> _Call:
     takes += map(_parameter, route.parameters)
     answers = [f"{route.status} `{route.answer}`" if route.answer else str(route.status)]
     answers += [f"{status} {when}" for status, when in route.also.items()]
-    return _Call(route.method, route.summary, ", ".join(takes), "; ".join(answers), tuple(_refusals(route)))
+    return _Call(route.method, route.summary, ", ".join(takes), "; ".join(answers))
 
 
 def _refusals(route: Route) -> list[str]:
@@ -75,13 +79,22 @@ def _refusals(route: Route) -> list[str]:
     ]
 
 
-def _row(path: str, calls: list[_Call], frequent: list[str]) -> str:
+def _by_status(refusals: list[str]) -> str:
+    """Return sorted refusals as text, each status once."""
+    reasons: dict[str, list[str]] = {}
+    for refusal in refusals:
+        status, _, reason = refusal.partition(" ")
+        reasons.setdefault(status, []).append(reason.rstrip("."))
+    texts = (f"**{status}** {'; '.join(dict.fromkeys(found))}" for status, found in reasons.items())
+    return ". ".join(texts)
+
+
+def _row(path: str, calls: list[_Call]) -> str:
     first, *others = calls
     call = "<br>".join([f"`{first.method} {path}`", *(f"`{other.method}`" for other in others)])
-    refuses = dict.fromkeys(refusal for each in calls for refusal in each.refuses if refusal not in frequent)
     takes = [(each.method, each.takes) for each in calls if each.takes]
     answers = [(each.method, each.answers) for each in calls if each.answers != "204"]
-    cells = (call, _summary(calls), _by_method(takes, calls), _by_method(answers, calls), "; ".join(refuses))
+    cells = (call, _summary(calls), _by_method(takes, calls), _by_method(answers, calls))
     escaped = (cell.replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(escaped)} |"
 
