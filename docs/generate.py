@@ -90,8 +90,10 @@ ADMIN_REFERENCE = """\
 
 Written by `make docs` from the table of routes in the code; change it there. A broker shows each call with
 the members of every type and its own errors at `/docs`, and as an OpenAPI 3.1 document at `/openapi.json`.
-`{domain}` is `persistent` or `non-persistent`. An empty cell under *answers* means 204; a method without an
-entry there answers 204. A GET answered without a body means that the value is not set.
+`{domain}` is `persistent` or `non-persistent`. Under *answers*, a type without a status means 200; an empty
+cell, and a method without an entry, mean 204. A GET answered without a body means that the value is not set.
+Where nothing is said, GET, POST or PUT, and DELETE get, set and remove the policy that the path names; names
+after a comma replace its last word.
 
 """
 

@@ -33,7 +33,7 @@ def test_a_row_says_what_a_call_takes_and_answers() -> None:
     (row,) = rows(chapter([route("things", body="int", path="/things/{a}")]))
     assert row == (
         "| `GET /things/{a}` | Its size. | `int`, `?applied=false`, `?since` long, `?mode=ALL` "
-        "| 200 `Map<String, long>`; 204 it is not set |"
+        "| `Map<String, long>`; 204 it is not set |"
     )
 
 
@@ -76,10 +76,29 @@ def test_methods_of_one_path_share_a_row() -> None:
     (row,) = rows(chapter(calls))
     assert row == (
         "| `GET /things`<br>`POST` | Get, set a thing. |  "
-        "| GET 200 `Map<String, long>`<br>POST 200 `Map<String, long>` |"
+        "| GET `Map<String, long>`<br>POST `Map<String, long>` |"
     )
 
 
 def test_a_refusal_of_many_calls_stands_above_the_tables() -> None:
     text = chapter([route("things", path=f"/things/{number}") for number in range(20)])
     assert text.count("404 Topic not found") == 1
+
+
+def test_policies_that_differ_only_in_the_last_word_of_their_path_share_a_row() -> None:
+    calls = [
+        route(
+            "things",
+            path=f"/things/{name}",
+            method=method,
+            summary=f"{verb} {name} of a namespace.",
+            query=(),
+            also={},
+        )
+        for name in ("ttl", "size")
+        for method, verb in (("GET", "Get"), ("POST", "Set"))
+    ]
+    (row,) = rows(chapter(calls))
+    assert row == (
+        "| `GET /things/ttl`, `size`<br>`POST` |  |  | GET `Map<String, long>`<br>POST `Map<String, long>` |"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -45,7 +46,7 @@ def chapter(routes: Iterable[Route]) -> str:
     for name, table in tables.items():
         lines += ["", f"### {name}", "", "| call | what it does | takes | answers |"]
         lines += ["| --- | --- | --- | --- |"]
-        lines += [_row(path, calls) for path, rows in table.items() for calls in rows]
+        lines += _rows([(path, calls) for path, rows in table.items() for calls in rows])
         own = sorted(refusals[name].keys() - set(frequent))
         if own:
             lines += ["", f"Refused with: {_by_status(own)}."]
@@ -66,7 +67,8 @@ def _add(rows: list[list[_Call]], call: _Call) -> None:
 def _call(route: Route) -> _Call:
     takes = [f"`{route.body}`"] if route.body else []
     takes += map(_parameter, route.parameters)
-    answers = [f"{route.status} `{route.answer}`" if route.answer else str(route.status)]
+    status = "" if route.answer and route.status == 200 else str(route.status)
+    answers = [f"{status} `{route.answer}`".strip() if route.answer else status]
     answers += [f"{status} {when}" for status, when in route.also.items()]
     return _Call(route.method, route.summary, ", ".join(takes), "; ".join(answers))
 
@@ -89,14 +91,35 @@ def _by_status(refusals: list[str]) -> str:
     return ". ".join(texts)
 
 
-def _row(path: str, calls: list[_Call]) -> str:
-    first, *others = calls
-    call = "<br>".join([f"`{first.method} {path}`", *(f"`{other.method}`" for other in others)])
-    takes = [(each.method, each.takes) for each in calls if each.takes]
-    answers = [(each.method, each.answers) for each in calls if each.answers != "204"]
-    cells = (call, _summary(calls), _by_method(takes, calls), _by_method(answers, calls))
-    escaped = (cell.replace("|", "\\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
+def _rows(found: list[tuple[str, list[_Call]]]) -> list[str]:
+    """Return the rows of a table; policies of one parent that differ only in their names share one."""
+    joined: dict[tuple[str, ...], list[str]] = {}
+    for path, calls in found:
+        parent, _, name = path.rpartition("/")
+        takes = [(each.method, each.takes) for each in calls if each.takes]
+        answers = [(each.method, each.answers) for each in calls if each.answers != "204"]
+        summary = _summary(calls)
+        methods = ",".join(call.method for call in calls)
+        cells = (_without(name, summary), _by_method(takes, calls), _by_method(answers, calls))
+        own = "" if len(cells[0]) < len(summary) else path
+        joined.setdefault((parent, methods, own, *cells), []).append(path)
+    lines = []
+    for (_, methods, _, *cells), paths in joined.items():
+        first, *others = methods.split(",")
+        names = [f"`{first} {paths[0]}`", *(f"`{path.rpartition('/')[2]}`" for path in paths[1:])]
+        call = "<br>".join([", ".join(names), *(f"`{method}`" for method in others)])
+        escaped = (cell.replace("|", "\\|") for cell in (call, *cells))
+        lines.append(f"| {' | '.join(escaped)} |")
+    return lines
+
+
+def _without(name: str, summary: str) -> str:
+    """Return a summary without its first sentence if that only repeats the last word of the path."""
+    return re.sub(
+        rf"^(?:Get|Set|Remove)(?:, (?:set|remove))* {re.escape(name)} of a (?:namespace|topic)\. ?",
+        "",
+        summary,
+    )
 
 
 def _by_method(cells: list[tuple[str, str]], calls: list[_Call]) -> str:
