@@ -104,11 +104,11 @@ def _rows(found: list[tuple[str, list[_Call]]]) -> list[str]:
         own = "" if len(cells[0]) < len(summary) else path
         joined.setdefault((parent, methods, own, *cells), []).append(path)
     lines = []
-    for (_, methods, _, *cells), paths in joined.items():
+    for (_, methods, _, *texts), paths in joined.items():
         first, *others = methods.split(",")
         names = [f"`{first} {paths[0]}`", *(f"`{path.rpartition('/')[2]}`" for path in paths[1:])]
         call = "<br>".join([", ".join(names), *(f"`{method}`" for method in others)])
-        escaped = (cell.replace("|", "\\|") for cell in (call, *cells))
+        escaped = (cell.replace("|", "\\|") for cell in (call, *texts))
         lines.append(f"| {' | '.join(escaped)} |")
     return lines
 
