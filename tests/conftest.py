@@ -203,7 +203,8 @@ def nothing_left_behind(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         yield  # the PyPI client keeps threads and sockets for as long as it likes
         return
     monkeypatch.delenv("PYTHONPATH", raising=False)  # a Spark session here sets it for its tasks
-    if path.startswith("tests/unit"):  # debug mode slows simulation down too much
+    full_tier = "not full" not in request.config.option.markexpr
+    if path.startswith("tests/unit") and full_tier:  # debug mode takes a quarter more of CPU
         monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     leaked: list[str] = []
     cancel_all_tasks = asyncio.runners._cancel_all_tasks  # type: ignore[attr-defined]
