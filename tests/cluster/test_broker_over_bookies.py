@@ -140,7 +140,8 @@ def test_a_broker_that_stood_still_for_too_long_confirms_and_delivers_nothing_mo
     first.stop()
 
 
-@pytest.mark.parametrize("loss", ["killed", pytest.param("paused", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("loss", ["killed", "paused"])
 def test_losing_etcd_for_longer_than_the_session_stops_neither_publishing_nor_consuming(
     cluster: Cluster, topic: str, loss: str
 ) -> None:

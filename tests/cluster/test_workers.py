@@ -110,6 +110,7 @@ def test_two_workers_share_the_topics_and_stop_together(workers: MagnetarProcess
     assert {line.get("worker") for line in lines if line["event"] == "stopped"} == {None, 0, 1}
 
 
+@pytest.mark.full
 def test_a_worker_that_was_killed_is_started_again_at_its_address(workers: MagnetarProcess) -> None:
     start_both(workers)
     pid = pid_of(workers, 1)
