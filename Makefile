@@ -1,21 +1,21 @@
-# Everything a contributor or an operator starts. `make` alone lists the targets.
+# Commands for contributors and operators. `make` without a target lists them.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
 # Simulated runs are equal for equal seeds only if sets and dicts of strings are too.
 export PYTHONHASHSEED := 0
-# Without bytecode every server of a test and every process of pytest compiles all sources again: half of their start.
+# Bytecode caching halves the start time of test servers and pytest processes.
 unexport PYTHONDONTWRITEBYTECODE
 
 SOURCES := $(wildcard cli libs services spark bench proto/generate.py docs/conf.py docs/generate.py tools tests)
 PYTEST := $(BIN)/python -m pytest
-# Tests with servers mostly wait, so there are more processes than cores. tests/scheduling.py says what goes where.
+# Tests with servers mostly wait, so there are more processes than cores. tests/scheduling.py distributes them.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 4 ] && echo $$((n * 2)) || echo 8)
-# pytest's exit code where no test was chosen.
+# pytest's exit code when no test is selected.
 NONE := 5
 
-# $(call run_tests,TIERS): first what may share the machine, then what measures it, one test at a time.
+# $(call run_tests,TIERS): runs tests that may share the machine, then measuring tests one at a time.
 define run_tests
 	@code=0; alone=0; \
 	$(PYTEST) --cache-clear -n $(WORKERS) -m "($(1)) and not alone" $(ARGS) || code=$$?; \
@@ -32,52 +32,52 @@ help: ## list the targets
 	sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1:\2/p' $(MAKEFILE_LIST) | while IFS=: read -r name text; do \
 		printf "  $$on%-12s$$off %s\n" "$$name" "$$text"; done
 
-setup: ## make .venv from nothing but python3 (3.11 or newer); instant when nothing changed
+setup: ## create .venv with python3 (3.11 or newer); instant when nothing changed
 	@$(PYTHON) tools/setup.py
 
-setup-spark: setup ## add PySpark and what reads and writes Parquet to .venv, for spark/ and its tests
+setup-spark: setup ## add PySpark and Parquet libraries to .venv, for spark/ and its tests
 	@$(PYTHON) tools/setup.py spark
 
-setup-tests: setup-spark ## add what tests of charts and containers import, too: what lint and tests need
+setup-tests: setup-spark ## add all packages for lint and tests, including those for charts and containers
 	@$(PYTHON) tools/setup.py spark deploy
 
-deploy-setup: ## docker, Prometheus and others from Debian, helm built with Go: what tests of deployment start
+deploy-setup: ## install the programs for deployment tests: docker, Prometheus and others from Debian, helm built with Go
 	@$(PYTHON) -m tools.deploy_setup
 
-images: setup-spark ## build all container images and say their sizes: make images ARGS="bookie --save DIR", ARGS="--help"
+images: setup-spark ## build all container images and print their sizes: make images ARGS="bookie --save DIR", ARGS="--help"
 	@$(BIN)/python -m tools.images $(ARGS)
 
-up: setup-spark ## the cluster of docker-compose.yml, images built where they are missing: make up ARGS="--profile grafana"
+up: setup-spark ## start the cluster of docker-compose.yml, building missing images: make up ARGS="--profile grafana"
 	@$(BIN)/python -m tools.compose up $(ARGS)
 
-down: setup ## stop it; data stays, but with ARGS=--volumes
+down: setup ## stop the compose cluster; data is kept unless ARGS=--volumes
 	@$(BIN)/python -m tools.compose down $(ARGS)
 
 run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="--data-dir DIR"
 	@exec $(BIN)/magnetar standalone $(ARGS)
 
-cluster: setup ## a whole cluster as local processes, data in ./data/cluster: make cluster ARGS="--help"
+cluster: setup ## start a cluster of local processes, data in ./data/cluster: make cluster ARGS="--help"
 	@exec $(BIN)/python -m tools.local_cluster $(ARGS)
 
-test: setup-tests ## the default tests, at most 8 minutes on two cores: make test ARGS="-k cursor"
+test: setup-tests ## run the default tests, at most 8 minutes on two cores: make test ARGS="-k cursor"
 	$(call run_tests,not full and not nightly)
 
-test-fast: setup-tests ## repository, unit and property tests only
+test-fast: setup-tests ## run repository, unit and property tests only
 	@$(PYTEST) -n $(WORKERS) -m "not full and not nightly" tests/repository tests/unit tests/property $(ARGS)
 
-test-full: setup-tests ## what a change has to pass; includes all of make test
+test-full: setup-tests ## run all tests required for a change; includes make test
 	$(call run_tests,not nightly)
 
-test-nightly: setup-tests ## every test there is: the most seeds, kills and cycles
+test-nightly: setup-tests ## run every test, with the most seeds, kills and cycles
 	$(call run_tests,full or nightly or not full)
 
-test-again: setup-tests ## what failed in the last run, one test at a time
+test-again: setup-tests ## rerun the tests that failed in the last run, one at a time
 	@$(PYTEST) --last-failed --last-failed-no-failures none $(ARGS)
 
-test-over-bookies: setup-tests ## every client test over a broker with etcd and three bookies, 20 minutes
+test-over-bookies: setup-tests ## run every client test against a broker with etcd and three bookies, 20 minutes
 	@MAGNETAR_ALL_OVER_BOOKIES=1 $(PYTEST) -n $(WORKERS) -m "not full and not nightly" -k bookies tests/integration $(ARGS)
 
-lint: setup-tests ## format, ruff, mypy --strict, one-way imports, generated code and docs up to date
+lint: setup-tests ## check format, ruff, mypy --strict, import layers, generated code and docs
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
@@ -87,17 +87,17 @@ lint: setup-tests ## format, ruff, mypy --strict, one-way imports, generated cod
 	$(BIN)/python -m tools.dashboards --check
 	$(BIN)/python -m tools.chart --check
 
-helm-lint: deploy-setup setup-tests ## lint and render the Helm chart, check it by Kubernetes' schemas: tier 0 of its tests
+helm-lint: deploy-setup setup-tests ## lint and render the Helm chart, and validate it with Kubernetes' schemas: tier 0 of its tests
 	$(PYTEST) -q tests/repository/test_chart.py tests/deploy/test_chart_scripts.py $(wildcard tests/deploy/test_helm_*.py) $(ARGS)
 
-fmt: setup ## format, and mend what ruff can mend
+fmt: setup ## format, and apply ruff's fixes
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
 proto: setup ## generate the Python code of the .proto files
 	$(BIN)/python proto/generate.py
 
-docs: setup-tests ## write what is generated: configuration.md, metrics.md, the references in admin.md, cli.md and kubernetes.md, dashboards, the schema of the chart
+docs: setup-tests ## generate reference docs: configuration.md, metrics.md, the references in admin.md, cli.md and kubernetes.md, dashboards, the schema of the chart
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m tools.dashboards
 	$(BIN)/python -m tools.chart
@@ -107,7 +107,7 @@ docs-site: setup ## build the documentation as a site with search in ./site; fai
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto -c docs . site
 	@echo "docs-site: site/index.html"
 
-lock: setup ## resolve the packages anew and pin them with hashes in requirements.txt
+lock: setup ## resolve all packages and pin them with hashes in requirements.txt
 	$(BIN)/uv lock --upgrade
 	$(BIN)/uv export --quiet --all-packages --no-emit-workspace --no-emit-package pyspark --no-emit-package pyarrow --no-emit-package fastavro --no-emit-package py4j --no-emit-package fsspec --format requirements-txt --no-header -o requirements.txt
 	$(BIN)/uv export --quiet --only-group bench --no-emit-workspace --format requirements-txt --no-header -o requirements-bench.txt
@@ -115,38 +115,38 @@ lock: setup ## resolve the packages anew and pin them with hashes in requirement
 	$(BIN)/uv export --quiet --only-group deploy --no-emit-workspace --format requirements-txt --no-header -o requirements-deploy.txt
 	$(BIN)/uv export --quiet --only-group spark --no-emit-workspace --format requirements-txt --no-header -o requirements-spark.txt
 
-bench: setup ## beside Apache Pulsar, 20 minutes: make bench ARGS="--quick", ARGS="--help"
+bench: setup ## benchmark against Apache Pulsar, 20 minutes: make bench ARGS="--quick", ARGS="--help"
 	@$(PYTHON) tools/setup.py bench
 	$(BIN)/python -m bench $(ARGS)
 
-bench-storage: setup ## the local log and bookies, 5 minutes: make bench-storage ARGS="--help"
+bench-storage: setup ## benchmark the local log and bookies, 5 minutes: make bench-storage ARGS="--help"
 	$(BIN)/python -m bench.storage $(ARGS)
 
-spark-proof: setup-spark ## real text, offloaded and asked by Spark, DuckDB and clients, 20 minutes: make spark-proof ARGS="--quick"
+spark-proof: setup-spark ## offload real text and query it with Spark, DuckDB and clients, 20 minutes: make spark-proof ARGS="--quick"
 	@$(BIN)/python -m bench.spark_proof $(ARGS)
 
-sim: setup-tests ## the simulation under more seeds or one: make sim SEEDS=1000, make sim SEED=17
+sim: setup-tests ## run the simulation with many seeds or one: make sim SEEDS=1000, make sim SEED=17
 	MAGNETAR_SIM_SEEDS="$(SEEDS)" MAGNETAR_SIM_SEED="$(SEED)" $(PYTEST) -m seeds --timeout 0 tests $(ARGS)
 
-sim-record: setup-tests ## many seeds of all of it, in pieces that resume, written into docs/faults.md: make sim-record ARGS="--seeds 10000"
+sim-record: setup-tests ## run all simulations with many seeds, resumable, and record the results in docs/faults.md: make sim-record ARGS="--seeds 10000"
 	@$(BIN)/python -m tests.simulation.record $(ARGS)
 
-clients: setup-tests ## real client libraries of 5 languages, 4 minutes: make clients ANCHOR=1 for Apache Pulsar, ARGS="--help"
+clients: setup-tests ## test client libraries of 5 languages, 4 minutes: make clients ANCHOR=1 for Apache Pulsar, ARGS="--help"
 	@$(BIN)/python -m tests.clients $(if $(ANCHOR),--anchor) $(ARGS)
 
-soak: setup ## 200 topics of all subscription types under churn, 10 minutes: make soak ARGS="--minutes 1 --seed 7"
+soak: setup ## run 200 topics of all subscription types under churn, 10 minutes: make soak ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-chaos: setup ## a cluster whose processes are killed, paused and cut off, 10 minutes: make chaos ARGS="--minutes 1 --seed 7"
+chaos: setup ## kill, pause and partition the processes of a cluster, 10 minutes: make chaos ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-mutations: setup-tests ## mistakes planted in storage one at a time, which tests must notice, 5 minutes: make mutations ARGS="--only fence", ARGS=--check
+mutations: setup-tests ## plant storage bugs one at a time that tests must detect, 5 minutes: make mutations ARGS="--only fence", ARGS=--check
 	@$(BIN)/python -m tests.mutations $(ARGS)
 
-kubernetes: deploy-setup setup-tests ## the chart in the cluster of KUBECONFIG, or of kind: make kubernetes KUBERNETES_LOAD="kind load image-archive", RECORD=PAGE
+kubernetes: deploy-setup setup-tests ## test the chart in the cluster of KUBECONFIG, or in kind: make kubernetes KUBERNETES_LOAD="kind load image-archive", RECORD=PAGE
 	KUBERNETES_REQUIRED=1 KUBERNETES_LOAD="$(KUBERNETES_LOAD)" KUBERNETES_RECORD="$(RECORD)" $(PYTEST) tests/kubernetes $(ARGS)
 
-check: lint test-fast ## lint and the fast tests: what a commit should pass
+check: lint test-fast ## run lint and the fast tests, before each commit
 
 clean: ## remove caches; never touches ./data
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -1,4 +1,4 @@
-"""Record which fields Apache Pulsar's answers have: `python -m bench.answers`.
+"""Records the fields of Apache Pulsar's responses: `python -m bench.answers`.
 
 Starts Apache Pulsar (Maven fetches it once), sends it the exchanges of tests/integration/raw/exchanges.py and
 writes the golden table with which Magnetar's answers are compared. With `--service-url` and `--http-url` a
@@ -20,7 +20,7 @@ from tests.integration.raw.exchanges import EXCHANGES
 GOLDEN: Final = ROOT / "tests" / "golden" / "answers"
 TABLE: Final = GOLDEN / "apache-pulsar-4.0.7.tsv"
 QUIET_SECONDS: Final = 0.5
-"""The time after which nothing more is waited for; a cold broker takes its time."""
+"""Timeout of a response, in seconds; a cold broker is slow."""
 DIFFERENCES: Final = GOLDEN / "differences.tsv"
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.answers", description=__doc__)
     parser.add_argument("--service-url", help="A broker that runs already: pulsar://host:port.")
     parser.add_argument("--http-url", help="Its HTTP: http://host:port.")
-    parser.add_argument("--output", type=Path, default=TABLE, help="Where the table is written.")
+    parser.add_argument("--output", type=Path, default=TABLE, help="Output file of the table.")
     options = parser.parse_args()
     if options.service_url:
         write_table(options.output, record(Endpoint(options.service_url, options.http_url)))

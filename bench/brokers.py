@@ -55,7 +55,7 @@ class Broker(Protocol):
         """End the process and remove its directory; idempotent."""
 
     def died(self) -> str | None:
-        """Why the process is no longer there; None while it runs."""
+        """Return why the process ended; None while it runs."""
 
 
 class Magnetar:
@@ -125,7 +125,7 @@ class ApachePulsar:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it listens, as tests have it."""
+        """Addresses of the broker, for tests."""
         binary, web, _ = self._ports
         return Endpoint(f"pulsar://127.0.0.1:{binary}", f"http://127.0.0.1:{web}")
 

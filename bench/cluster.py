@@ -46,7 +46,7 @@ SETTLE_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of each."""
+    """Sizes of the benchmark."""
 
     topics: int
     takeover_topics: int

@@ -178,7 +178,7 @@ def one_send(template: SendTemplate, producer_id: int) -> bytes:
 
 
 async def until_done(work: Callable[[], Awaitable[T]], deadline: float) -> T:
-    """Do it again after every failure, as clients do. Raises the last failure after `deadline`."""
+    """Retry after every failure, like clients. Raises the last failure after `deadline`."""
     while True:
         try:
             return await work()
@@ -189,7 +189,7 @@ async def until_done(work: Callable[[], Awaitable[T]], deadline: float) -> T:
 
 
 async def for_all(topics: Iterable[str], work: Callable[[str], Awaitable[None]], at_once: int) -> None:
-    """Do it for each, so many at a time."""
+    """Run a coroutine for each item, with bounded concurrency."""
     remaining = iter(topics)
 
     async def take() -> None:

@@ -32,13 +32,15 @@ SECONDS_MAX = 600.0
 
 
 def first_message(service_url: str, failed: threading.Event) -> None:
-    """Publish one message, however long it takes until somebody takes it. Raises ComposeFailed."""
+    """Publish one message, retrying until a broker confirms it. Raises ComposeFailed."""
     deadline = time.monotonic() + SECONDS_MAX
     while time.monotonic() < deadline and not failed.is_set():
         client = pulsar.Client(
             service_url,
             operation_timeout_seconds=TRY_S,
-            logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),  # it fails until it does not
+            logger=pulsar.FileLogger(
+                pulsar.LoggerLevel.Error, os.devnull
+            ),  # Retried until the cluster is up.
         )
         try:
             client.create_producer(TOPIC, send_timeout_millis=TRY_S * 1000).send(b"first")
@@ -47,7 +49,7 @@ def first_message(service_url: str, failed: threading.Event) -> None:
             time.sleep(0.1)
         finally:
             client.close()
-    raise ComposeFailed("nobody took a message")
+    raise ComposeFailed("no broker confirmed a message")
 
 
 def start(compose: Compose, service_url: str) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """`python -m bench.discovery`: what a discovery process can do, and what it costs.
 
 Lookups of owned topics over a few connections, as many in flight as each may have, and one at a time; memory
-with idle connections; and what goes through it to a broker that sends without a pause. etcd, a discovery and
-whoever plays broker are started for it, on this machine.
+with idle connections; and the proxied throughput from a broker that sends continuously. etcd, a discovery and
+a stand-in for the broker are started for it, on this machine.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ async def lookups(port: int, connections: int, window: int, seconds: float) -> t
 
 
 async def hold(port: int, count: int, to: str = "") -> list[asyncio.StreamWriter]:
-    """So many connections that did their handshake and then lie idle."""
+    """Open this many connections that complete their handshake and stay idle."""
     frame = simple_frame(
         "connect", client_version="bench", protocol_version=20, proxy_to_broker_url=to or None
     )
@@ -173,7 +173,7 @@ def release(held: Sequence[asyncio.StreamWriter]) -> None:
 
 
 async def play_broker(flood: asyncio.Event) -> tuple[asyncio.Server, int]:
-    """Shakes hands; once `flood` is set, sends every new client as much as it takes."""
+    """Completes handshakes; once `flood` is set, sends to every new client at full speed."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):

@@ -12,7 +12,7 @@ from bench.target import Target, report
 
 
 def idle(target: Target, seconds: float) -> dict[str, float]:
-    """Memory, and the share of one core, of a process that nobody asks anything."""
+    """Return memory and the share of one core of an idle process."""
     cpu_before, since = target.cpu_seconds(), time.perf_counter()
     time.sleep(seconds)
     share = (target.cpu_seconds() - cpu_before) / (time.perf_counter() - since)

@@ -221,7 +221,7 @@ def legend(template: str, labels: Mapping[str, str], names: Mapping[str, str]) -
 
 
 def shortened(svg: str) -> str:
-    """The same picture in fewer bytes: a hundredth of a point is seen by nobody."""
+    """Return the picture with coordinates rounded to hundredths of a point, to save bytes."""
     lines = [
         re.sub(r"\b\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", line.rstrip())
         for line in svg.splitlines()

@@ -79,7 +79,7 @@ OF_BROKERS: Final = (stop_broker, kill_broker)
 
 
 class Publisher:
-    """One message after the other on one topic, whoever serves it."""
+    """Publishes one message after the other on one topic, at its current owner."""
 
     def __init__(self, client: ClusterClient, topic: str, template: SendTemplate) -> None:
         self.at: list[float] = []
@@ -88,7 +88,7 @@ class Publisher:
         self._template = template
 
     async def run(self) -> None:
-        """Until it is canceled."""
+        """Publish until canceled."""
         while True:
             try:
                 await self._publish()
@@ -96,7 +96,7 @@ class Publisher:
                 await asyncio.sleep(RETRY_S)
 
     def gap(self, since: float) -> float:
-        """The longest time between two acknowledgements from a moment on."""
+        """Return the longest time between two acknowledgements after a given time."""
         times = [at for at in self.at if at >= since - BEFORE_S]
         return max((after - before for before, after in pairwise(times)), default=0.0)
 

@@ -14,7 +14,7 @@ DOWNLOAD_SECONDS_MAX: Final = 1_800
 
 
 def jars_directory(name: str) -> Path:
-    """Where the jars of this name are, or will be."""
+    """Return the directory of these jars; it may not exist yet."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magnetar-bench"
     return Path(os.environ.get(CACHE_VARIABLE) or default) / name
 
@@ -28,7 +28,7 @@ def fetch_jars(name: str, pom: Path, what: str, say: Callable[[str], None]) -> P
     """The directory of the jars, fetched when they were not there; or the reason why there are none."""
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
-            return f"there is no `{tool}` here"
+            return f"`{tool}` is not installed"
     jars = jars_directory(name)
     if jars.is_dir():
         return jars

@@ -77,7 +77,7 @@ def target(options: argparse.Namespace) -> Iterator[Target]:
 
 
 def new_topic() -> str:
-    """A topic that nobody used before."""
+    """Return the name of a new topic."""
     return f"persistent://public/default/bench-{uuid.uuid4().hex[:12]}"
 
 

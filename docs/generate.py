@@ -73,7 +73,7 @@ BOOKIE_CONFIGURATION = """
 
 `magnetar bookie`; [bookies.md](bookies.md) is about running it. Keys are those of Apache BookKeeper wherever
 the meaning is the same, and a `bookkeeper.conf` can be given as it is, with `clusterName` and
-`metadataServiceUri=etcd:...` beside it.
+`metadataServiceUri=etcd:...` beside it. As of a standalone or a broker: {shared}.
 
 """
 
@@ -89,9 +89,11 @@ ADMIN_REFERENCE = """\
 ## Reference
 
 Written by `make docs` from the table of routes in the code; change it there. A broker shows each call with
-the members of every type and all its errors at `/docs`, and as an OpenAPI 3.1 document at `/openapi.json`.
-`{domain}` is `persistent` or `non-persistent`. An empty cell under *answers* means 204; a method without an
-entry there answers 204. A GET answered without a body means that the value is not set.
+the members of every type and its own errors at `/docs`, and as an OpenAPI 3.1 document at `/openapi.json`.
+`{domain}` is `persistent` or `non-persistent`. Under *answers*, a type without a status means 200; an empty
+cell, and a method without an entry, mean 204. A GET answered without a body means that the value is not set.
+Where nothing is said, GET, POST or PUT, and DELETE get, set and remove the policy that the path names; names
+after a comma replace its last word.
 
 """
 
@@ -115,6 +117,15 @@ def only_of_standalone() -> str:
     return ", ".join(f"`{key}`" for key in settings_of(StandaloneConfig) if key not in broker)
 
 
+def of_bookies_and_others() -> str:
+    """The keys of a bookie that a standalone or a broker of a cluster has alike."""
+    rows = reference(BookieConfig).splitlines()
+    others = set((reference(StandaloneConfig) + reference(ClusterBrokerConfig)).splitlines())
+    return ", ".join(
+        row.split(" | ")[0].removeprefix("| ") for row in rows if row[:3] == "| `" and row in others
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is out of date")
@@ -126,8 +137,8 @@ def main() -> None:
         + reference(ClusterBrokerConfig, StandaloneConfig)
         + DISCOVERY_CONFIGURATION
         + reference(DiscoveryConfig)
-        + BOOKIE_CONFIGURATION
-        + reference(BookieConfig),
+        + BOOKIE_CONFIGURATION.format(shared=of_bookies_and_others())
+        + reference(BookieConfig, StandaloneConfig, ClusterBrokerConfig),
         "metrics.md": metrics(),
         "admin.md": admin(),
         "cli.md": cli(),

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Generator, Iterator
@@ -16,6 +17,7 @@ import hypothesis
 import pytest
 import structlog
 
+from tests.bytecode import compile_ahead
 from tests.integration.harness import launched
 from tests.scheduling import IN_PROCESS, Scheduling, in_turn
 from tests.spent import HAPPENED, SPENT
@@ -24,6 +26,10 @@ from tests.time_left import why_no_full_tier
 # PySpark forks to start Java, and gRPC's threads must not begin anew in the child. gRPC looks at this when it
 # is first imported, and here tests that use it are collected before those of Spark.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# A shell without job control ignores SIGINT in background commands, and every child would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
 POLLERS = ("anon_inode:[eventpoll]", "anon_inode:[eventfd]")
@@ -93,6 +99,34 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Ahead of pytest-xdist, which starts the other processes."""
+    config = session.config
+    first_of_several = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if first_of_several and not sys.dont_write_bytecode:
+        compile_ahead(config)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without tests marked `alone` where only those run: collecting all takes 10 seconds."""
+    only_alone = config.option.markexpr.endswith(" and alone")
+    if only_alone and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
+        return "pytest.mark.alone" not in collection_path.read_text(encoding="utf-8") or None
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Spare later collections of garbage the thousands of tests, which live as long as the process."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes, by pytest-xdist
@@ -116,6 +150,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         seed = item.callspec.params["seed"]
         report.sections.append(("replay", f'make sim SEED={seed} ARGS="-k {item.originalname}"'))
     return report
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries warn at the end of the process about objects that were never collected
 
 
 def pytest_runtest_logstart() -> None:
@@ -165,7 +203,8 @@ def nothing_left_behind(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         yield  # the PyPI client keeps threads and sockets for as long as it likes
         return
     monkeypatch.delenv("PYTHONPATH", raising=False)  # a Spark session here sets it for its tasks
-    if path.startswith("tests/unit"):  # debug mode slows simulation down too much
+    full_tier = "not full" not in request.config.option.markexpr
+    if path.startswith("tests/unit") and full_tier:  # debug mode takes a quarter more of CPU
         monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     leaked: list[str] = []
     cancel_all_tasks = asyncio.runners._cancel_all_tasks  # type: ignore[attr-defined]

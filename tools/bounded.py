@@ -1,4 +1,4 @@
-"""Commands that may hang, and those that may not be broken off: for tools that install and build."""
+"""Runs commands with timeouts, and blocks that must not be interrupted; for install and build tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ended(NamedTuple):
     """Result of a command."""
 
     why_failed: str | None
-    """The line that says it; None if it did not fail."""
+    """The error line; None if the command succeeded."""
     printed: str
     errors: str
     """Its standard error."""
@@ -32,9 +32,9 @@ def run(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> Ended:
-    """Run a command that may want a network.
+    """Run a command that may need a network.
 
-    All that it starts ends with it: after so many seconds, and when this process is told to end.
+    Its child processes end with it: after the timeout, and when this process is terminated.
     """
     name = Path(command[0]).name
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
@@ -57,7 +57,7 @@ def run(
     if code == 0:
         return Ended(None, output, errors)
     lines = (errors.strip() or output.strip()).splitlines() or [f"{name} ended with {code}"]
-    # Debian's programs say why in the first of their errors, others in their last line.
+    # Debian's programs print the cause in their first error line, others in their last line.
     return Ended(next((line for line in lines if line.startswith("E: ")), lines[-1]), output, errors)
 
 
@@ -73,13 +73,13 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
             break
-    with contextlib.suppress(ProcessLookupError):  # those that outlive who started them
+    with contextlib.suppress(ProcessLookupError):  # Child processes that outlived their parent.
         os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Signals that ask for an end wait for that of the block: nothing is left half-done."""
+    """Defer termination signals to the end of the block, so that nothing is left incomplete."""
     asked: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda got, _: asked.append(got)) for number in numbers]

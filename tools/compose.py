@@ -31,13 +31,13 @@ DEFAULTS: Final = ROOT / "deploy" / "compose.env.example"
 HEALTHY_SECONDS_MAX: Final = 300.0
 COMMAND_SECONDS_MAX: Final = 600.0
 PROFILES: Final = ("grafana", "spark")
-"""Those whose services stay; the commands of `tools` end by themselves."""
+"""Profiles with long-running services; the commands of `tools` end by themselves."""
 _TAIL_LINES: Final = 40
 _LABEL: Final = "com.docker.compose"
 
 
 class ComposeFailed(Exception):
-    """Compose said no, or a container does not become healthy; the message has the end of what was said."""
+    """Compose failed, or a container does not become healthy; the message has the end of the output."""
 
 
 @dataclass(slots=True)
@@ -46,11 +46,11 @@ class Compose:
 
     docker: Docker
     program: tuple[str, ...]
-    """How compose is called: `tools.deploy_setup.compose_command()`."""
+    """The compose command line, from `tools.deploy_setup.compose_command()`."""
     name: str = ""
-    """The project, with which containers, networks and volumes begin. Empty for compose's own choice, with
-    .env and docker-compose.override.yml as whoever calls compose by hand has them; a project with a name is
-    that of a test or benchmark, and knows neither."""
+    """Project name, the prefix of containers, networks and volumes. Empty for compose's default, which uses
+    .env and docker-compose.override.yml as a manual call does; a named project belongs to a test or
+    benchmark, and ignores both files."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables of docker-compose.yml, over those of the environment and of .env."""
     profiles: tuple[str, ...] = ()
@@ -171,7 +171,7 @@ def have_images(docker: Docker, images: Sequence[str]) -> None:
     others = [image for image in images if image not in targets]
     for image in others:
         if image.startswith(f"{REPOSITORY}/"):
-            # It is not pulled: in the public registry this name may be anybody's.
+            # Not pulled: in the public registry this name may belong to an unrelated account.
             if docker.inspect(image) is None:
                 raise ComposeFailed(
                     f"{image} is not here, and this tree builds {version()}: take MAGNETAR_VERSION out of "
@@ -196,7 +196,7 @@ def arguments() -> argparse.Namespace:
 
 
 def cluster() -> Compose:
-    """Return the user's project, on the daemon that answers. Raises ComposeFailed and DockerUnavailable."""
+    """Return the user's project on the running daemon. Raises ComposeFailed and DockerUnavailable."""
     docker, program = Docker(), compose_command()
     if program is None:
         raise ComposeFailed(
@@ -207,7 +207,7 @@ def cluster() -> Compose:
 
 
 def up(compose: Compose) -> None:
-    """Have images, start everything, and say where it is."""
+    """Build or pull images, start all services, and print their addresses."""
     have_images(compose.docker, compose.images())
     print("compose: starting, each stage when the one before is healthy", flush=True)
     began = time.monotonic()

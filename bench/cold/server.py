@@ -155,7 +155,8 @@ def job_environment() -> dict[str, str]:
 
 
 def _cpu_until_it_ends(job: subprocess.Popen[bytes]) -> float:
-    """Seconds of CPU of all processes of its session: Java is nobody's child that could be asked afterwards.
+    """Return the CPU seconds of all processes of the job's session: Java is not a child whose usage is
+    reported.
 
     Raises TimeoutError, with everything of the session killed.
     """

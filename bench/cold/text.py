@@ -49,7 +49,7 @@ class Text:
     changed_ms: int
     """When the file was changed last, in ms since 1970 UTC."""
     round: int
-    """How often all files had been gone through before."""
+    """Number of complete passes over all files before this line."""
 
     @property
     def properties(self) -> dict[str, str]:
@@ -81,7 +81,7 @@ def _is_text(path: Path) -> bool:
             return False
         with path.open("rb") as file:
             return b"\0" not in file.read(_LOOKED_AT)
-    except OSError:  # not for everybody to read
+    except OSError:  # Not readable by this user.
         return False
 
 

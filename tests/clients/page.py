@@ -81,14 +81,15 @@ def _matrix(verdicts: dict[str, list[Verdict]], names: Sequence[str]) -> str:
     cells = {
         (service, one.program, one.scenario): one.outcome for service in SERVICES for one in verdicts[service]
     }
-    rows = [["Scenario", *names]]
+    alike: dict[tuple[str, ...], list[str]] = {}
     for scenario in SCENARIOS:
-        row = [scenario.name]
+        row = []
         for name in names:
             found = {service: cells.get((service, name, scenario.name)) for service in SERVICES}
             row.append(_cell(found))
-        rows.append(row)
-    return _table(rows)
+        alike.setdefault(tuple(row), []).append(scenario.name)
+    rows = [[", ".join(scenarios), *row] for row, scenarios in alike.items()]
+    return _table([["Scenarios", *names], *rows])
 
 
 def _cell(found: dict[str, Outcome | None]) -> str:
@@ -103,15 +104,17 @@ def _cell(found: dict[str, Outcome | None]) -> str:
 
 
 def _lacks(verdicts: dict[str, list[Verdict]], names: Sequence[str]) -> str:
-    lines = []
+    reasons: dict[tuple[str, str], list[str]] = {}
     for name in names:
-        reasons: dict[str, list[str]] = {}
         for one in verdicts[STANDALONE]:
             if one.program == name and one.outcome is Outcome.LACKS:
-                reasons.setdefault(one.reason, []).append(one.scenario)
-        lines.append(f"- **{name}**{':' if reasons else ': nothing.'}\n")
-        lines += [f"  - {', '.join(scenarios)}: {reason}\n" for reason, scenarios in reasons.items()]
-    return "".join(lines)
+                # "in this client" and "in this version of the client" say the same beside the name.
+                reason = one.reason.replace(" in this version of the client", "").replace(
+                    " in this client", ""
+                )
+                reasons.setdefault((one.scenario, reason), []).append(name)
+    rows = [[scenario, ", ".join(lacking), reason] for (scenario, reason), lacking in sorted(reasons.items())]
+    return _table([["Scenario", "Libraries", "Reason"], *rows])
 
 
 def _table(rows: list[list[str]]) -> str:

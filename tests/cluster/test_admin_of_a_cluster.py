@@ -25,6 +25,7 @@ def host(broker: BrokerProcess) -> str:
     return broker.endpoint.http_url.removeprefix("http://")
 
 
+@pytest.mark.full
 def test_brokers_of_a_cluster_know_one_another_and_what_was_said_to_any_of_them(
     new_cluster: NewCluster,
 ) -> None:

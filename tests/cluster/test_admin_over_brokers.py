@@ -167,7 +167,7 @@ def test_commands_follow_to_the_owner_with_what_they_send(two: Two) -> None:
     assert json.loads(admin(wrong, "topics", "subscriptions", topic)) == ["s"]
 
 
-@pytest.mark.parametrize("asked", [0, 1])
+@pytest.mark.parametrize("asked", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_topic_with_partitions_on_both_brokers_is_one_topic_for_the_api(two: Two, asked: int) -> None:
     namespace, rest = two.shared(), two.rests[asked]
     topic = f"persistent://{namespace}/parts"
@@ -275,7 +275,7 @@ def test_backlogs_of_a_namespace_are_cleared_and_its_subscriptions_deleted_on_bo
     assert (backlogs(first, "s"), backlogs(first, "other")) == ([], [0] * 4)
 
 
-@pytest.mark.parametrize("asked", [0, 1])
+@pytest.mark.parametrize("asked", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_subscription_that_is_in_use_somewhere_is_deleted_elsewhere_and_again_where_it_was(
     two: Two, asked: int
 ) -> None:
@@ -401,7 +401,7 @@ def test_a_deleted_namespace_is_gone_on_both_brokers_with_all_that_was_loaded(tw
         )
 
 
-@pytest.mark.parametrize("said_to", [0, 1])
+@pytest.mark.parametrize("said_to", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_policies_that_one_broker_is_told_hold_on_the_other_within_a_moment(two: Two, said_to: int) -> None:
     namespace = two.shared()
     topic = topic_in(namespace, 3)

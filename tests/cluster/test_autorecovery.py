@@ -206,6 +206,7 @@ def metric(cluster: Cluster, name: str) -> float:
     return total
 
 
+@pytest.mark.full
 def test_a_bookie_lost_for_good_is_replaced_everywhere_while_writers_go_on(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster, one: Client) -> None:
         refs = await one.closed_ledgers()

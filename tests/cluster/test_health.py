@@ -91,6 +91,7 @@ def test_a_broker_that_drains_is_not_ready_and_lives_on(cluster: Cluster) -> Non
         broker.kill()
 
 
+@pytest.mark.full
 def test_a_broker_whose_registration_is_gone_lives_and_is_ready_once_it_is_registered_again(
     cluster: Cluster,
 ) -> None:
@@ -180,6 +181,7 @@ def heartbeats(cluster: Cluster) -> list[str]:
     return asyncio.run(look())
 
 
+@pytest.mark.full
 def test_each_broker_checks_itself_on_a_topic_that_is_its_own_and_goes_with_it(cluster: Cluster) -> None:
     brokers = [cluster.broker(), cluster.broker()]
     for broker in brokers:

@@ -136,6 +136,7 @@ def test_a_broker_that_stops_under_load_costs_no_client_an_error(cluster: Cluste
     assert said["given"] == said["of"] != 0
 
 
+@pytest.mark.full
 def test_the_last_broker_just_stops_and_a_lone_one_reloads_what_is_unloaded(
     cluster: Cluster, topic: str
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_broker_that_dies_while_a_topic_moves_costs_nothing_confirmed(
     has_all(living, follower)
 
 
+@pytest.mark.full
 def test_a_broker_whose_lease_is_revoked_drops_everything_and_begins_anew(
     cluster: Cluster, topic: str
 ) -> None:

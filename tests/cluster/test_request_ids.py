@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 import pulsar
+import pytest
 
 from tests.cluster.test_moving import bundle_of
 from tests.cluster.test_two_brokers import NAMESPACE
@@ -35,6 +36,7 @@ def told(cluster: WholeCluster, event: str) -> dict[str, set[str | None]]:
     return found
 
 
+@pytest.mark.full
 def test_an_unload_has_one_id_at_the_broker_that_is_asked_and_at_the_one_that_takes_the_bundle(
     whole_cluster: WholeCluster, topic: str
 ) -> None:

@@ -32,6 +32,7 @@ def admin(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run([*command, "ledgers", *arguments], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.full
 def test_a_ledger_that_two_lost_bookies_leave_undecided_is_ended_by_an_operator(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster) -> None:
         async with asyncio.timeout(200), LedgerClient.connected(cluster.etcd.url) as client:

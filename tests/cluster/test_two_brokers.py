@@ -80,6 +80,7 @@ def split_evenly(first: BrokerProcess, second: BrokerProcess, topics: list[str])
     return {topic: by_url[first.where(topic)] for topic in topics}
 
 
+@pytest.mark.full
 def test_two_brokers_share_the_bundles_and_a_client_of_either_uses_topics_of_both(
     new_cluster: NewCluster,
 ) -> None:

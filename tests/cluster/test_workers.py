@@ -110,11 +110,12 @@ def test_two_workers_share_the_topics_and_stop_together(workers: MagnetarProcess
     assert {line.get("worker") for line in lines if line["event"] == "stopped"} == {None, 0, 1}
 
 
+@pytest.mark.full
 def test_a_worker_that_was_killed_is_started_again_at_its_address(workers: MagnetarProcess) -> None:
     start_both(workers)
     pid = pid_of(workers, 1)
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: "worker serves again" in printed(workers), "it is back", 60.0)
+    eventually(lambda: "worker is ready again" in printed(workers), "it is back", 60.0)
     assert pid_of(workers, 1) != pid
     eventually(lambda: Rest(endpoint(workers, 0)).get("/brokers") == identities(workers), "both are known")
     workers.stop()
@@ -126,7 +127,7 @@ def test_workers_go_when_the_process_that_started_them_is_killed(workers: Magnet
     pids = [pid_of(workers, worker) for worker in (0, 1)]
     workers.kill()
     eventually(lambda: all(map(gone, pids)), "they stopped in good order")
-    assert printed(workers).count("the process that started this worker is gone") == 2
+    assert printed(workers).count("the parent process of this worker ended") == 2
 
 
 def test_a_port_of_any_worker_that_is_taken_stops_the_start(workers: MagnetarProcess) -> None:

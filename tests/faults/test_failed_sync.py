@@ -15,7 +15,6 @@ from tests.integration.harness import StandaloneServer, eventually
 from tests.integration.raw.transcript import line
 
 SETTINGS = {"magnetarSegmentSizeBytes": str(4 << 20)}
-CALLS = pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
 
 
 @pytest.fixture
@@ -97,6 +96,7 @@ def test_a_kill_while_syncs_fail_loses_nothing_acknowledged(
     assert_promises_kept(publisher, read_topic(server.endpoint, topic))
 
 
+@pytest.mark.full
 def test_metadata_that_cannot_be_synced_is_not_believed(
     disk: FailingDisk, server: StandaloneServer, topic: str
 ) -> None:

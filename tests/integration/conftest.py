@@ -47,6 +47,15 @@ OVER_BOOKIES = {
 }
 """Modules, and tests of others, that run over bookies each time."""
 
+BOOKIES_IN_FULL_TIER = (
+    "test_offload_service.py",
+    "test_metrics.py",
+    "raw/test_termination.py",
+    "raw/test_access_modes.py",
+    "test_admin_deletion.py",
+)
+"""Modules of those whose tests over bookies belong to the full tier."""
+
 ALL_OVER_BOOKIES_VARIABLE = "MAGNETAR_ALL_OVER_BOOKIES"
 
 Server = StandaloneServer | BrokerProcess
@@ -80,8 +89,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     kinds = [pytest.param(STANDALONE_KIND, id=pytest.HIDDEN_PARAM)]
     module = str(metafunc.definition.path.relative_to(Path(__file__).parent))
     chosen = bool(OVER_BOOKIES & {module, f"{module}::{metafunc.definition.originalname}"})
-    if external_endpoint() is None and (chosen or os.environ.get(ALL_OVER_BOOKIES_VARIABLE)):
-        kinds.append(pytest.param(BOOKIES_KIND, id=BOOKIES_KIND))
+    everything = bool(os.environ.get(ALL_OVER_BOOKIES_VARIABLE))
+    if external_endpoint() is None and (chosen or everything):
+        marks = [pytest.mark.full] if module in BOOKIES_IN_FULL_TIER and not everything else []
+        kinds.append(pytest.param(BOOKIES_KIND, id=BOOKIES_KIND, marks=marks))
     metafunc.parametrize("_module_server", kinds, indirect=True, scope="module")
 
 

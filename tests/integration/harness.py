@@ -146,8 +146,8 @@ HERE = Place()
 class MagnetarProcess:
     """One process of the `magnetar` command, with data that outlives it so that it can start again.
 
-    `arguments` are those of its start, `health_url` answers 200 once it serves. `settings` and `environment`
-    may be changed between starts.
+    `arguments` are those of its start, `health_url` answers 200 once it serves. `program`, `settings` and
+    `environment` may be changed between starts.
     """
 
     def __init__(
@@ -163,6 +163,7 @@ class MagnetarProcess:
         self.directory = directory
         self.name = name
         self.place = place
+        self.program = magnetar_command()
         self.arguments = [*arguments]
         self.health_url = health_url
         self.settings = dict(settings)
@@ -188,7 +189,7 @@ class MagnetarProcess:
     def launch(self) -> None:
         """Start the process and wait for nothing."""
         assert not self.running, f"{self.name} is running already"
-        command = [*self.place.prefix, *magnetar_command(), *self.arguments]
+        command = [*self.place.prefix, *self.program, *self.arguments]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         environment = {

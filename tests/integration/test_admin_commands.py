@@ -269,7 +269,7 @@ def test_answers_are_tables_where_they_are_asked_for(run: Run) -> None:
         ("topics delete public/nope", 2, "it has the form"),
         ("namespaces policies public", 2, "it has the form tenant/namespace"),
         ("namespaces set-retention public/default -t soon -s 1M", 2, "write it as"),
-        ("namespaces set-deduplication public/default", 2, "either switch it on or off"),
+        ("namespaces set-deduplication public/default", 2, "exactly one of the enable and disable options"),
         ("topics reset-cursor t -s s", 2, "either --time or --messageId"),
         ("topics create t -m novalue", 2, "key=value"),
         ("namespaces frobnicate", 2, "No such command"),

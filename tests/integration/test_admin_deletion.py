@@ -125,7 +125,7 @@ def test_two_admins_at_once_never_see_an_error_of_the_server(rest: Rest, endpoin
     [
         "at once",
         pytest.param("soon", marks=pytest.mark.full),
-        pytest.param("when it is gone", marks=pytest.mark.nightly),
+        pytest.param("when the deletion is done", marks=pytest.mark.nightly),
     ],
 )
 def test_a_server_killed_in_the_middle_leaves_all_of_a_namespace_or_nothing(
@@ -141,7 +141,7 @@ def test_a_server_killed_in_the_middle_leaves_all_of_a_namespace_or_nothing(
     deletion.start()
     if moment == "soon":
         threading.Event().wait(0.02)
-    elif moment == "when it is gone":
+    elif moment == "when the deletion is done":
         eventually(lambda: rest.call("GET", path).status == 404, "it goes")
     server.kill()
     deletion.join(30)
@@ -151,7 +151,7 @@ def test_a_server_killed_in_the_middle_leaves_all_of_a_namespace_or_nothing(
         assert len(rest.get(f"/persistent/{namespace}")) == TOPICS
         assert rest.get(f"/persistent/{namespace}/t/subscriptions") == ["s"]
         rest.do("DELETE", f"{path}?force=true")
-    assert not there or moment != "when it is gone"
+    assert not there or moment != "when the deletion is done"
     # What storage or metadata did not answer in time is done a minute later.
     eventually(lambda: rest.call("PUT", path).status == 204, "all of it is gone", 90.0)
     assert rest.get(f"/persistent/{namespace}") == []

@@ -163,7 +163,7 @@ def test_status_of_a_process_that_never_ran_says_so(rest: Rest, namespace: str) 
     never = {"status": "NOT_RUN", "lastError": ""}
     assert rest.get(f"{path}/compaction") == never
     assert rest.get(f"{path}/offload") == {**never, "firstUnoffloadedMessage": NO_MESSAGE}
-    assert "does not exist yet" in rest.refused(405, "PUT", f"{path}/compaction")
+    assert "is not supported yet" in rest.refused(405, "PUT", f"{path}/compaction")
     assert "magnetarOffloadLocation" in rest.refused(412, "PUT", f"{path}/offload", FIRST), "nowhere to go"
     rest.refused(400, "PUT", f"{path}/offload")
     for method, call in (("GET", "compaction"), ("PUT", "compaction"), ("GET", "offload"), ("POST", "trim")):

@@ -15,6 +15,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 OUTPUT_LINES_MAX: Final = 60
+OUTPUT_LINES_SHOWN: Final = 8
+"""Outputs with more lines are left out of the page."""
 MIB: Final = 2**20
 
 
@@ -67,7 +69,8 @@ class Record:
         lines += ["", "## Commands"]
         for step in self.steps:
             if step.command:
-                block = [f"$ {step.command}", step.output] if step.output else [f"$ {step.command}"]
+                shown = 0 < len(step.output.splitlines()) <= OUTPUT_LINES_SHOWN
+                block = [f"$ {step.command}", *([step.output] if shown else [])]
                 lines += ["", f"{step.title} ({step.seconds:.1f} s):", "", "```text", *block, "```"]
         return "\n".join(lines) + "\n"
 

@@ -34,16 +34,26 @@ mistake in `tests/mutations`, or remove it with the rule.
 _PLANTED: Final = """
 ## One-line mistakes
 
-In `tests/mutations`, each with the tests that have to fail.
+`tests/mutations` says what each breaks, and names the tests that have to fail.
 
-| mistake | what is wrong then | in | caught by |
-| --- | --- | --- | --- |
+| file | caught |
+| --- | --- |
 """
 
 _PATCHED: Final = """
 ## Mutations of suites
 
 Each is a test of its own: a function is patched, and the suite must notice within a stated number of seeds.
+
+| file | caught |
+| --- | --- |
+"""
+
+_NOT_CAUGHT: Final = """
+## Not caught
+
+| mistake | what is wrong then | outcome |
+| --- | --- | --- |
 """
 
 
@@ -59,24 +69,22 @@ def page(outcomes: Sequence[Outcome]) -> str:
         others=f"{others} are not caught" if others else "none survives",
     )
     own = {mistake.name for mistake in MISTAKES}
-    planted = sorted((each for each in outcomes if each.name in own), key=lambda each: each.path)
-    text += _PLANTED
-    for each in planted:
-        text += f"| `{each.name}` | {_cell(each.what)} | `{_short(each.path)}` | {_verdict(each)} |\n"
-    text += _PATCHED
-    suites = (each for each in outcomes if each.name not in own)
-    for path, group in groupby(suites, key=lambda each: each.path):
-        text += f"\n`{path}`:\n\n| mutation | outcome |\n| --- | --- |\n"
-        for each in group:
-            text += f"| `{each.name}` | {each.verdict} |\n"
+    planted = [each._replace(path=_short(each.path)) for each in outcomes if each.name in own]
+    text += (
+        _PLANTED + _table(planted) + _PATCHED + _table([each for each in outcomes if each.name not in own])
+    )
+    left = [each for each in outcomes if each.verdict != CAUGHT]
+    if left:
+        text += _NOT_CAUGHT
+        for each in left:
+            text += f"| `{each.name}` | {_cell(each.what)} | {each.verdict}: {_cell(each.detail)} |\n"
     return text
 
 
-def _verdict(outcome: Outcome) -> str:
-    if outcome.verdict == CAUGHT:
-        name = outcome.detail.removeprefix("test_")
-        return f"`{name}`" if " " not in name.partition("[")[0] else name
-    return f"{outcome.verdict}: {_cell(outcome.detail)}"
+def _table(outcomes: Sequence[Outcome]) -> str:
+    by_path = groupby(sorted(outcomes, key=lambda each: each.path), key=lambda each: each.path)
+    counts = ((path, Counter(each.verdict for each in group)) for path, group in by_path)
+    return "".join(f"| `{path}` | {found[CAUGHT]} of {found.total()} |\n" for path, found in counts)
 
 
 def _short(path: str) -> str:

@@ -16,10 +16,15 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 def shown() -> dict[str, tuple[str, frozenset[str]]]:
     """Type and labels of each metric of docs/metrics.md; the first table that has it."""
     found: dict[str, tuple[str, frozenset[str]]] = {}
+    common: set[str] = set()
     for line in (ROOT / "docs" / "metrics.md").read_text().splitlines():
+        if line.startswith(("#", "Every metric has the labels ")):
+            common = set() if line[0] == "#" else set(re.findall(r"`(\w+)`", line))
         row = re.fullmatch(r"\| `(\w+)` \| (\w+) \| ([^|]*) \|.*", line)
         if row:
-            found.setdefault(row[1], (row[2], frozenset(re.findall(r"`(\w+)`", row[3])) - {"quantile"}))
+            found.setdefault(
+                row[1], (row[2], frozenset({*common, *re.findall(r"`(\w+)`", row[3])} - {"quantile"}))
+            )
     return found
 
 

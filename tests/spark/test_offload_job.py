@@ -132,7 +132,7 @@ def test_several_ledgers_and_partitions_go_in_one_run_and_once_only(
         assert set(table["partition"].to_pylist()) == {number}
     again = run()
     assert again.records == []
-    assert "no ledger waits" in again.stderr
+    assert "no pending ledgers" in again.stderr
 
 
 def test_exact_keeps_the_bytes_of_entries(
@@ -288,9 +288,9 @@ def test_without_a_broker_it_says_so_before_spark_is_started(capfd: Capture) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "--want"], "name them with --topic"),
-        (["run", "--topic", "t", "--location", "file:///x"], "give --want too"),
-        (["run", "--topic", "t", "--again"], "give --want too"),
+        (["run", "--want"], "give --topic"),
+        (["run", "--topic", "t", "--location", "file:///x"], "need --want"),
+        (["run", "--topic", "t", "--again"], "need --want"),
         (["run", "--part-mb", "0"], "above 0"),
         (["sweep"], "--location"),
         (["status"], "which topics"),

@@ -1,4 +1,4 @@
-"""Write what follows from the chart's values: `make docs`; `--check` fails when a committed file differs."""
+"""Generate files from the chart's values: `make docs`; `--check` fails when a committed file differs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def files() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write what is out of date, or say what is."""
+    """Write outdated files, or report them."""
     parser = argparse.ArgumentParser(prog="python -m tools.chart", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is out of date")
     check = parser.parse_args().check

@@ -29,14 +29,30 @@ _TITLES: Final = {
 
 
 def page(values: Sequence[Value]) -> str:
-    """All of the page: what people wrote, and the reference after it."""
+    """Return the whole page: the hand-written part and the reference."""
     written, found, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
     assert found, f"{PAGE} has no heading for the values"
     return written + reference(values)
 
 
 def reference(values: Sequence[Value]) -> str:
+    """The reference: values that several parts have alike first, then a table for each part."""
     parts = [_BEGINNING]
+    alike: dict[tuple[str, str, str], list[Value]] = {}
+    for value in values:
+        if len(value.path) > 1:
+            row = (".".join(value.path[1:]), _default(value.default), _cell(value.about))
+            alike.setdefault(row, []).append(value)
+    shared = {row: of_parts for row, of_parts in alike.items() if len(of_parts) > 1}
+    parts.append(
+        "\n### Values: Shared\n\nEach part listed has the value under its own name, as in `PART.VALUE`.\n"
+    )
+    parts.append("\n| value | parts | default | meaning |\n| --- | --- | --- | --- |\n")
+    for (name, default, about), of_parts in shared.items():
+        names = ", ".join(f"`{value.path[0]}`" for value in of_parts)
+        parts.append(f"| `{name}` | {names} | {default} | {about} |\n")
+    told = {value.name for of_parts in shared.values() for value in of_parts}
+    values = [value for value in values if value.name not in told]
     for section, of_section in groupby(sorted(values, key=_order(values)), key=_section):
         title = _TITLES.get(section) or section.capitalize()
         parts.append(f"\n### Values: {title}\n\n| value | default | meaning |\n| --- | --- | --- |\n")

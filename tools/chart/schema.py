@@ -1,4 +1,4 @@
-"""values.schema.json: what helm refuses before it renders anything.
+"""values.schema.json: the values that helm accepts before it renders templates.
 
 Settings of services are taken from the code, so that a misspelled key or a value out of range is an error of
 `helm install` and not of a pod that does not start.

@@ -9,7 +9,7 @@ from tools.dashboards.catalog import ROOT, files
 
 
 def main() -> None:
-    """Write what is out of date, or say what is."""
+    """Write outdated files, or report them."""
     parser = argparse.ArgumentParser(prog="python -m tools.dashboards", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is out of date")
     check = parser.parse_args().check

@@ -248,7 +248,7 @@ _LEDGERS: Final = Row(
     (
         Panel(
             title="Ensemble changes",
-            help="Changes a second of open ledgers' bookies: replaced, gap (nobody could take the place) or "
+            help="Changes a second of open ledgers' bookies: replaced, gap (no replacement available) or "
             "returned.",
             unit="cps",
             queries=_rate("magnetar_ensemble_changes_total", "kind"),

@@ -21,7 +21,8 @@ ALL: Final = (OVERVIEW, BROKER, TOPIC, BOOKIE, DISCOVERY, OFFLOAD)
 REFERENCE: Final = """\
 ## Every panel
 
-Written by `make docs` from `tools/dashboards`; change it there.
+Written by `make docs` from `tools/dashboards`; change it there. Each panel explains itself in Grafana: point
+at the `i` beside its title.
 """
 
 
@@ -29,19 +30,12 @@ def files() -> dict[Path, str]:
     """Expected generated files: the dashboards, and the page with their reference."""
     by_hand, _, _ = PAGE.read_text().partition(REFERENCE.splitlines()[0] + "\n")
     wanted = {DIRECTORY / f"{each.name}.json": to_text(each) for each in ALL}
-    described: dict[str, str] = {}
-    wanted[PAGE] = by_hand + REFERENCE + "".join(chapter(each, described) for each in ALL)
+    wanted[PAGE] = by_hand + REFERENCE + "".join(map(chapter, ALL))
     return wanted
 
 
-def chapter(dashboard: Dashboard, described: dict[str, str]) -> str:
-    """Returns a dashboard as a table of its panels; rows that an earlier one has alike are not repeated."""
-    lines = ["", f"### {dashboard.title}", "", dashboard.about, "", "| panel | unit | what it shows |"]
-    lines.append("| --- | --- | --- |")
-    for row in dashboard.rows:
-        panels = [f"| {panel.title} | {panel.unit} | {panel.help} |" for panel in row.panels]
-        earlier = described.setdefault("\n".join(panels), dashboard.title)
-        shared = earlier != dashboard.title
-        lines.append(f"| **{row.title}** | | {f'as on {earlier}' if shared else ''} |")
-        lines += [] if shared else panels
+def chapter(dashboard: Dashboard) -> str:
+    """Returns a dashboard as a table: a line for each row of panels, with their titles."""
+    lines = ["", f"### {dashboard.title}", "", dashboard.about, "", "| row | panels |", "| --- | --- |"]
+    lines += [f"| {row.title} | {'; '.join(panel.title for panel in row.panels)} |" for row in dashboard.rows]
     return "\n".join(lines) + "\n"

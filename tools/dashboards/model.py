@@ -33,7 +33,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """From this value on a panel has this color."""
+    """Color of a panel from a value on."""
 
     value: float
     color: Literal["green", "yellow", "orange", "red"]
@@ -41,7 +41,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One picture. `unit` is Grafana's id of it, `help` what the small i in its corner says."""
+    """A panel. `unit` is Grafana's unit id, `help` its description."""
 
     title: str
     help: str
@@ -77,7 +77,7 @@ class Variable:
     query: str
     """`label_values(...)` of Grafana."""
     many: bool = False
-    """Several at a time, or all."""
+    """Whether several values, or all, can be selected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,7 +174,7 @@ _SUBSCRIPTIONS: Final = Row(
         ),
         Panel(
             title="Blocked",
-            help="1 while too many messages are not acknowledged for more to be sent.",
+            help="1 while delivery is blocked by too many unacknowledged messages.",
             unit="none",
             queries=_by_subscription("pulsar_subscription_blocked_on_unacked_messages"),
             limits=(Limit(1, "red"),),
@@ -232,7 +232,7 @@ _STORED: Final = Row(
             "Backlog bytes",
             "bytes",
             _by_topic("pulsar_storage_backlog_size"),
-            "Bytes that the slowest durable subscription is behind, estimated.",
+            "Estimated backlog in bytes of the slowest durable subscription.",
         ),
         Panel(
             title="Age of the backlog",

@@ -1,7 +1,7 @@
 """`make cluster`: a whole cluster as processes of this machine, to try things with and to test against.
 
-etcd, bookies, brokers and discoveries start with one command on loopback; Ctrl-C stops them. It is no way to
-run Magnetar for messages that somebody needs: everything is on one disk.
+etcd, bookies, brokers and discoveries start with one command on loopback; Ctrl-C stops them. Not for
+production: all data is on one disk.
 """
 
 from __future__ import annotations

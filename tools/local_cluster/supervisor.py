@@ -92,7 +92,7 @@ class Supervisor:
             raise CannotStart
 
     async def _all_ready(self, some: Sequence[Process]) -> list[bool]:
-        """Whether each came up; nobody is waited for once one did not."""
+        """Wait until all processes are ready; returns each result. Stops waiting after the first failure."""
 
         async def one_ready(one: Process) -> bool:
             if ready := await one.until_ready():

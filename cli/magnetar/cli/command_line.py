@@ -1,4 +1,4 @@
-"""The group `magnetar`: imports a command when it is used, and ends as a shell expects it."""
+"""The group `magnetar`: imports commands on first use, and exits with the codes shells expect."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from magnetar.cli.missing_packages import MissingCommand, not_installed
 
 _CANNOT_WRITE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 INTERRUPTED: Final = 130
-"""The exit code after Ctrl-C, as of a shell."""
+"""Exit code after Ctrl-C (128 + SIGINT)."""
 
 
 class CommandLine(WholeSentences):
-    """A group with commands of its own and commands that are imported when they are used."""
+    """A group with direct commands and commands that are imported on first use."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._loaders: dict[str, Callable[[], click.Command]] = {}
 
     def lazily(self, load: Callable[[], click.Command]) -> Callable[[], click.Command]:
-        """Add the command that `load` imports; the function has its name."""
+        """Add the command that `load` imports; the function's name is the command's name."""
         self._loaders[load.__name__] = load
         return load
 
@@ -46,7 +46,7 @@ class CommandLine(WholeSentences):
             return MissingCommand(cmd_name, why)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command; Ctrl-C during completion in a shell leaves no traceback."""
+        """Run the command; Ctrl-C during shell completion prints no traceback."""
         _heed_sigterm()
         try:
             return super().main(*args, **kwargs)
@@ -54,8 +54,8 @@ class CommandLine(WholeSentences):
             sys.exit(INTERRUPTED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Ctrl-C wherever it comes ends with 130; output that cannot be written is one line, and so
-        is what is not installed."""
+        """Exit with 130 on Ctrl-C. Report write errors of the output and missing packages as one line
+        each."""
         try:
             try:
                 return super().invoke(ctx)
@@ -69,27 +69,29 @@ class CommandLine(WholeSentences):
             if why is None:
                 raise
             raise why from error
-        except UnicodeEncodeError as error:  # Of an argument: names are texts. Contents are sent as they are.
+        except (
+            UnicodeEncodeError
+        ) as error:  # An argument is not valid UTF-8: names must be text; contents are sent as raw bytes.
             raise click.UsageError(f"{error.object!r} is not valid UTF-8") from error
         except OSError as error:
             if error.errno not in _CANNOT_WRITE:
                 raise
             _drop_output()
-            raise click.ClickException(f"the output cannot be written: {error.strerror}") from error
+            raise click.ClickException(f"cannot write the output: {error.strerror}") from error
 
 
 def _heed_sigterm() -> None:
-    """Have SIGTERM end this process also where it is the first one of a container.
+    """Make SIGTERM end this process also when it is PID 1 of a container.
 
-    Others it ends unless they handle it; to that one the kernel does not bring it then. Services handle it
-    once they are loaded, jobs and commands never.
+    The kernel does not deliver SIGTERM to PID 1 without a handler. Services install their own handler after
+    loading; jobs and commands do not.
     """
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
 def _drop_output() -> None:
-    """Discards buffered output, which would fail again when the process ends."""
+    """Discards buffered output; flushing it at exit would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)

@@ -1,27 +1,76 @@
-"""The pages about the command line, from the commands themselves: they cannot say what the code does not."""
+"""Generates the command-line reference pages from the commands."""
 
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 import click
 
 _PATH_SHOWN_MAX: Final = 2
-"""Number of words up to which a command's path stands before it; below that, the heading has it."""
+"""Maximum words of a command path that the usage line shows in full; deeper paths are in the heading."""
 
 _SHARED_MIN: Final = 2
-"""Number of options from which a set that two commands share is described once."""
+"""Minimum size of an option set that is described only once when commands share it."""
+
+_FREQUENT: Final = 4
+"""Number of commands from which an option stands once above all of them."""
 
 
 def reference(root: click.Group, name: str) -> str:
     """Every command that help lists, with its arguments and options, in Markdown."""
+    commands = list(_commands(root, (name,)))
+    frequent = _frequent(commands)
     lines: list[str] = []
+    if frequent:
+        lines += ["Shared options, which commands below only name:", "", *frequent, ""]
     described: dict[tuple[str, ...], str] = {}
-    for path, command in _commands(root, (name,)):
-        lines += _section(path, command, described)
+    for path, alike in _alike(commands):
+        lines += _section(path, alike, described, frequent)
     return "\n".join(lines) + "\n"
+
+
+def _frequent(commands: list[tuple[tuple[str, ...], click.Command]]) -> dict[str, str]:
+    """Lines of options that many commands have alike, with the first name of each if no other has it."""
+    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for path, command in commands:
+        context = click.Context(command, info_name=path[-1])
+        for option in _options(command):
+            line = _option(option, context)
+            counts[line] += 1
+            first[line] = f"`{option.opts[0]}`" + (" (required)" if option.required else "")
+    found = {line: first[line] for line, count in counts.items() if count >= _FREQUENT and ": " in line}
+    names = Counter(found.values())
+    return {line: name for line, name in found.items() if names[name] == 1}
+
+
+def _alike(
+    commands: list[tuple[tuple[str, ...], click.Command]],
+) -> Iterator[tuple[tuple[str, ...], list[click.Command]]]:
+    """Commands of a group whose help only repeats their names come together where all else is alike."""
+    heads: dict[tuple[object, ...], list[click.Command]] = {}
+    ordered: list[tuple[tuple[str, ...], list[click.Command]]] = []
+    for path, command in commands:
+        verb, _, what = (command.name or "").partition("-")
+        said = inspect.cleandoc(command.help or "")
+        key: tuple[object, ...] = (path,)
+        if what and not isinstance(command, click.Group) and said.endswith(f" {what}."):
+            context = click.Context(command, info_name=path[-1])
+            shown = tuple(_option(each, context) for each in _options(command))
+            key = (path[:-1], verb, said.removesuffix(f" {what}."), _arguments(command, context), shown)
+        if key in heads:
+            heads[key].append(command)
+        else:
+            heads[key] = [command]
+            ordered.append((path, heads[key]))
+    return iter(ordered)
+
+
+def _arguments(command: click.Command, context: click.Context) -> str:
+    return " ".join(each.make_metavar(context) for each in command.params if isinstance(each, click.Argument))
 
 
 def _commands(
@@ -32,32 +81,42 @@ def _commands(
         context = click.Context(command, info_name=path[-1])
         found = {name: command.get_command(context, name) for name in command.list_commands(context)}
         shown = [(name, each) for name, each in found.items() if each is not None and not each.hidden]
-        # Groups come last, so that each command follows the heading of its own group.
+        # Groups last, so that each command follows the heading of its own group.
         for name, each in sorted(shown, key=lambda pair: isinstance(pair[1], click.Group)):
             yield from _commands(each, (*path, name))
 
 
 def _section(
-    path: tuple[str, ...], command: click.Command, described: dict[tuple[str, ...], str]
+    path: tuple[str, ...],
+    alike: list[click.Command],
+    described: dict[tuple[str, ...], str],
+    frequent: dict[str, str],
 ) -> list[str]:
-    """Returns the lines of one command; options that an earlier command has alike are not repeated."""
+    """Returns the lines of one command, or of several that are alike.
+
+    Options that an earlier command has alike are not repeated.
+    """
+    command, *others = alike
     context = click.Context(command, info_name=path[-1])
     shown = [option for option in _options(command) if not option.hidden]
     if isinstance(command, click.Group):
         lines = [f"{'#' * min(len(path) + 1, 4)} {' '.join(path)}", "", *_help(command), ""]
     else:
-        arguments = [
-            each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)
-        ]
         shown_path = path[-1:] if len(path) > _PATH_SHOWN_MAX else path
-        usage = " ".join((*shown_path, *arguments)) + (" [OPTIONS]" if shown else "")
-        lines = [f"**`{usage}`**", "", *_help(command), ""]
+        end = " ".join(filter(None, (_arguments(command, context), "[OPTIONS]" if shown else "")))
+        names = [" ".join(shown_path), *(each.name or "" for each in others)]
+        said = [f"{_help(command)[0].partition(' ')[0]} what the name says."] if others else _help(command)
+        lines = [", ".join(f"**`{name}`**" for name in names[:-1]) + ", "] if others else [""]
+        lines[0] += f"**`{' '.join(filter(None, (names[-1], end)))}`**"
+        lines += ["", *said, ""]
     if shown:
-        options = tuple(_option(option, context) for option in shown)
-        earlier = described.setdefault(options, " ".join(path))
-        if len(options) >= _SHARED_MIN and earlier != " ".join(path):
-            options = (f"Options: those of `{earlier}`.",)
-        lines += [*options, ""]
+        every = [_option(option, context) for option in shown]
+        options = tuple(line for line in every if line not in frequent)
+        named = [frequent[line] for line in every if line in frequent]
+        earlier = described.setdefault(tuple(every), " ".join(path))
+        if len(every) >= _SHARED_MIN and earlier != " ".join(path):
+            options, named = (f"Options: those of `{earlier}`.",), []
+        lines += [*options, *([f"- Shared: {', '.join(named)}"] if named else []), ""]
     return lines
 
 
@@ -66,7 +125,7 @@ def _options(command: click.Command) -> list[click.Option]:
 
 
 def _help(command: click.Command) -> list[str]:
-    """Text after a backspace is an example and stays unchanged."""
+    """Return help text as Markdown; text after a backspace is an example and stays unchanged."""
     parts = inspect.cleandoc(command.help or "").split("\n\n")
     lines: list[str] = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""`magnetar completion`: what a shell needs to complete commands, options and their values."""
+"""`magnetar completion`: prints a shell completion script."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from click.shell_completion import get_completion_class
 
 _SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_MAGNETAR_COMPLETE"
-"""By which the shell tells the command that it is asked for completions."""
+"""Environment variable that requests completions."""
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes a shell complete `magnetar`.
+    """Print a shell completion script for `magnetar`.
 
     \b
     bash: eval "$(magnetar completion bash)" in ~/.bashrc
@@ -22,6 +22,6 @@ def completion(context: click.Context, shell: str) -> None:
     fish: magnetar completion fish > ~/.config/fish/completions/magnetar.fish
     """
     kind = get_completion_class(shell)
-    assert kind is not None, "one of those that click has"
+    assert kind is not None, "click supports these shells"
     root = context.find_root().command
     click.echo(kind(root, {}, "magnetar", VARIABLE).source())

@@ -1,4 +1,4 @@
-"""A group of commands whose module is imported when the group is used: `magnetar` itself starts quickly."""
+"""A command group whose module is imported on first use, so that `magnetar` starts quickly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SENTENCE_MAX: Final = 1_000
 
 
 class WholeSentences(click.Group):
-    """A group whose help shows the whole sentence of each command; click cuts it to one line."""
+    """A group whose help shows the full first sentence of each command; click would truncate it."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
@@ -26,9 +26,9 @@ class WholeSentences(click.Group):
 
 
 class LazyGroup(WholeSentences):
-    """A group that is loaded by `load` when it is used.
+    """A group that `load` imports on first use.
 
-    `first` gives a part of it that is imported quickly; its commands do without the rest.
+    `first` imports a small part of the group quickly; its commands do not need the rest.
     """
 
     def __init__(
@@ -61,4 +61,4 @@ class LazyGroup(WholeSentences):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         return self._group_with(args[0] if args else "").resolve_command(
             ctx, args
-        )  # It knows its commands: it says which one was meant.
+        )  # The loaded group suggests similar commands.

@@ -1,4 +1,4 @@
-"""The `magnetar` command. Each command is imported when it is used, so that the others start quickly."""
+"""The `magnetar` command. Each command is imported on first use, so that others start quickly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.cli.command_line import CommandLine
 @click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="magnetar-cli", prog_name="magnetar")
 def main() -> None:
-    """Magnetar: publish-subscribe messaging that speaks the protocol of Apache Pulsar."""
+    """Magnetar: publish-subscribe messaging, wire-compatible with Apache Pulsar."""
 
 
 @main.lazily

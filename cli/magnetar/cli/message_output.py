@@ -1,6 +1,6 @@
-"""Messages as they are shown: to programs as the bytes that they are, to a terminal only what it can show.
+"""Output of messages: raw bytes for programs, printable characters for terminals.
 
-Any producer decides the content of a message: it must not control a terminal.
+Message content is untrusted: control characters must not reach a terminal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def printable(text: str) -> str:
-    """Replaces terminal control characters by a mark; line ends and tabs stay."""
+    """Replaces terminal control characters by a mark; line ends and tabs are kept."""
     if text.isprintable():
         return text
     return "".join(
@@ -23,18 +23,18 @@ def printable(text: str) -> str:
 
 
 def head_text(key: str | None, properties: Mapping[str, str]) -> list[str]:
-    """Key and properties in the form of pulsar-client."""
+    """Return key and properties in pulsar-client's format."""
     given = ", ".join(f"{name}={value}" for name, value in properties.items())
     return [f"key:[{'null' if key is None else key}]", f"properties:[{given}]"]
 
 
 def show_text(text: str, end: str = "\n") -> None:
-    """The header lines before the content."""
+    """Print the header lines before the content."""
     print(printable(text) if sys.stdout.isatty() else text, end=end)
 
 
 def show_content(payload: bytes | memoryview) -> None:
-    """And a line end."""
+    """Print the content and a line end."""
     if sys.stdout.isatty():
         print(printable(bytes(payload).decode(errors="replace")))
         return
@@ -44,7 +44,7 @@ def show_content(payload: bytes | memoryview) -> None:
 
 
 def facts_of(message: Incoming, *, as_hex: bool, hide_content: bool) -> dict[str, Any]:
-    """A message as JSON tells it."""
+    """Return a message as a JSON object."""
     facts: dict[str, Any] = {
         "topic": message.topic,
         "messageId": str(message.id),

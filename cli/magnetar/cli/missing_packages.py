@@ -1,4 +1,4 @@
-"""Errors for commands whose packages are not installed: an image holds one service only."""
+"""Errors for commands whose packages are not installed: an image contains only one service."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _EXTRAS: Final = {
     "aiohttp": "all",
     "rich": "all",
 }
-"""Which extra of this distribution brings a package that may be left out."""
+"""Extra of this distribution that installs an optional package, by package."""
 
 
 class NotInstalled(click.ClickException):
-    """A command needs a package that is not installed."""
+    """A required package is not installed."""
 
 
 def not_installed(error: ModuleNotFoundError) -> NotInstalled | None:
-    """Return the error for a missing module; None for one that every installation has."""
+    """Return the error for a missing module; None for a module of the base installation."""
     parts = (error.name or "").split(".")
     for name in (parts[0], ".".join(parts[:2])):
         if name in _EXTRAS:
@@ -35,7 +35,7 @@ def not_installed(error: ModuleNotFoundError) -> NotInstalled | None:
 
 
 class MissingCommand(click.Command):
-    """A placeholder for a command whose packages are missing: hidden in help, an error when called."""
+    """A placeholder for a command with missing packages: hidden in help, an error when called."""
 
     def __init__(self, name: str, why: NotInstalled) -> None:
         super().__init__(name, hidden=True, add_help_option=False)
@@ -43,5 +43,5 @@ class MissingCommand(click.Command):
         self._why = why
 
     def invoke(self, ctx: click.Context) -> None:
-        """Raises NotInstalled."""
+        """Raise NotInstalled."""
         raise self._why

@@ -13,7 +13,7 @@ _FORM: Final = re.compile(r"(-?[0-9]+)([a-zA-Z]?)")
 
 
 class Amount(click.ParamType[int]):
-    """A whole number with a unit behind it; -1 has none."""
+    """An integer with a unit suffix; -1 has no unit."""
 
     def __init__(self, name: str, units: dict[str, int], example: str) -> None:
         self.name = name
@@ -25,7 +25,7 @@ class Amount(click.ParamType[int]):
             return value
         found = _FORM.fullmatch(str(value).strip())
         if found is None or found[2].lower() not in self._units:
-            self.fail(f"{value!r} is no {self.name}; write it as {self._example}", param, ctx)
+            self.fail(f"invalid {self.name} {value!r}; write it as {self._example}", param, ctx)
         number = int(found[1])
         return number if number < 0 else number * self._units[found[2].lower()]
 
@@ -38,12 +38,12 @@ SECONDS: Final = Amount("time", _SECONDS, "90s, 10m, 3h or 2d")
 
 
 def comma_list(text: str) -> list[str]:
-    """Texts with commas between them."""
+    """Split a comma-separated list."""
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
 def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
-    """Options of the form key=value. Raises UsageError."""
+    """Parse options of the form key=value. Raises UsageError."""
     found = {}
     for each in given:
         key, separator, value = each.partition("=")
@@ -54,9 +54,9 @@ def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
 
 
 def token_of(token: str, auth_params: str, auth_plugin: str) -> str:
-    """The value given in either form; empty without one. Raises UsageError."""
+    """Return the token given in either form; empty without one. Raises UsageError."""
     if auth_plugin and auth_plugin.rpartition(".")[2] not in ("token", "AuthenticationToken"):
-        raise click.UsageError(f"--auth-plugin {auth_plugin!r} is not known here: only token is")
+        raise click.UsageError(f"unknown --auth-plugin {auth_plugin!r}: only token is supported")
     text = token or auth_params.removeprefix("token:")
     if text.startswith("file:"):
         path = text.removeprefix("file:").removeprefix("//")

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 DRAWN_AFTER_S = 0.5
-"""Work that ends within this time shows no bar."""
+"""Delay before a bar is shown, in seconds."""
 
 
 @contextmanager
 def progress_bar(
     what: str, total: int | None, *, now: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how many of `total`, None when nobody knows, are done. Drawn only on a
+    """Yield a function that updates the number of finished items out of `total` (None: unknown). Drawn only
+    on a
     terminal."""
     if not sys.stderr.isatty():
         yield lambda done: None

@@ -1,10 +1,10 @@
-"""Sizes and durations as text for people."""
+"""Human-readable sizes and durations."""
 
 from __future__ import annotations
 
 
 def size_text(count: float) -> str:
-    """Bytes for people."""
+    """Return a size in bytes as readable text."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.3g} {unit}"
@@ -13,5 +13,5 @@ def size_text(count: float) -> str:
 
 
 def ms_text(seconds: float) -> str:
-    """A duration for people."""
+    """Return a duration as readable text."""
     return f"{seconds * 1000:.3g} ms"

@@ -1,10 +1,10 @@
-"""Whether bookies that are about to be taken away may go: each has to be decommissioned before.
+"""Checks that bookies to be removed are decommissioned.
 
     python3 -I leaving_bookies.py NAME REPLICAS [--must-know]
 
 Of the bookies NAME-0, NAME-1 and so on, REPLICAS stay. For a job before an upgrade or a rollback, in the
-image of a bookie, whose command line asks metadata. Where that does not say, nobody is held up (a rollback
-may be what brings it back), unless it must be known.
+image of a bookie, whose command line queries metadata. If metadata is unavailable, the removal is allowed (a
+rollback may repair it), unless --must-know is given.
 """
 
 from __future__ import annotations

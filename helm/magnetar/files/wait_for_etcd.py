@@ -1,9 +1,9 @@
-"""Waits until a member of etcd says that it is healthy, which means that the cluster has a leader.
+"""Waits until a member of etcd reports that it is healthy, so that the cluster has a leader.
 
     python3 -I wait_for_etcd.py HOST:PORT,HOST:PORT
 
-For init containers, with nothing but the standard library. Says every ten seconds what it waits for. It
-has no end of its own: whoever waits for the pod has.
+For init containers; uses only the standard library. Reports every ten seconds what it waits for. It has no
+timeout: the pod's own timeouts apply.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-{{/* What values.schema.json cannot say: values that are right by themselves and wrong together. */}}
+{{/* Checks of value combinations, which values.schema.json cannot express. */}}
 {{- define "magnetar.checks" -}}
 {{- $values := .Values -}}
 {{- $ensemble := include "magnetar.number" (list $values.broker.config "managedLedgerDefaultEnsembleSize" 3) | int -}}

@@ -1,6 +1,6 @@
-{{/* Names, labels, addresses, images: what many objects say the same way. */}}
+{{/* Shared names, labels, addresses and images. */}}
 
-{{/* What all names begin with. Pods of a StatefulSet get a label of this, a component and a hash: 63 characters. */}}
+{{/* Name prefix of all objects. A StatefulSet's pods get a label of prefix, component and hash: 63 characters. */}}
 {{- define "magnetar.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 36 | trimSuffix "-" -}}
@@ -15,19 +15,19 @@
 {{- .Values.clusterName | default (include "magnetar.fullname" .) -}}
 {{- end -}}
 
-{{/* Of (list root component): the name of its objects. */}}
+{{/* Name of a component's objects, from (list root component). */}}
 {{- define "magnetar.name" -}}
 {{- printf "%s-%s" (include "magnetar.fullname" (index . 0)) (index . 1) -}}
 {{- end -}}
 
-{{/* Of (list root component): what never changes, for selectors. */}}
+{{/* Immutable labels for selectors, from (list root component). */}}
 {{- define "magnetar.selectorLabels" -}}
 app.kubernetes.io/name: {{ (index . 0).Chart.Name }}
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* Of (list root component): labels of an object. */}}
+{{/* Labels of an object, from (list root component). */}}
 {{- define "magnetar.labels" -}}
 {{ include "magnetar.selectorLabels" . }}
 app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
@@ -39,7 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Versio
 {{- end }}
 {{- end -}}
 
-{{/* Of (list root image): an image of Magnetar's. */}}
+{{/* Reference of a Magnetar image, from (list root image). */}}
 {{- define "magnetar.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
@@ -55,13 +55,13 @@ helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Versio
 {{- if $image.digest -}}@{{ $image.digest }}{{- else -}}:{{ $image.tag }}{{- end -}}
 {{- end -}}
 
-{{/* Of (list root component): the domain in which each of its pods has a name. */}}
+{{/* DNS domain of a component's pods, from (list root component). */}}
 {{- define "magnetar.podDomain" -}}
 {{- $root := index . 0 -}}
 {{- printf "%s.%s.svc.%s" (include "magnetar.name" .) $root.Release.Namespace $root.Values.clusterDomain -}}
 {{- end -}}
 
-{{/* Members of etcd, host:port with commas between them. */}}
+{{/* Members of etcd, as comma-separated host:port. */}}
 {{- define "magnetar.etcdEndpoints" -}}
 {{- if .Values.etcd.enabled -}}
 {{- $name := include "magnetar.name" (list . "etcd") -}}
@@ -74,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Versio
 {{- end -}}
 {{- end -}}
 
-{{/* Of (list root component): the account of its pods. */}}
+{{/* Service account of a component's pods, from (list root component). */}}
 {{- define "magnetar.serviceAccount" -}}
 {{- if (index . 0).Values.serviceAccounts.create -}}{{ include "magnetar.name" . }}{{- else -}}default{{- end -}}
 {{- end -}}
@@ -97,18 +97,18 @@ without an exponent, lists with commas, and a backslash twice.
 {{- end -}}
 {{- end -}}
 
-{{/* Of (list config key default): a number of the settings. */}}
+{{/* Numeric setting, from (list config key default). */}}
 {{- define "magnetar.number" -}}
 {{- $given := get (index . 0) (index . 1) -}}
 {{- if or (kindIs "invalid" $given) (eq (toString $given) "") -}}{{ index . 2 }}{{- else -}}{{ toString $given | float64 | int64 }}{{- end -}}
 {{- end -}}
 
-{{/* Of (list config key default): seconds that a pod has to end in: what a clean stop may take, and some more. */}}
+{{/* Termination grace period in seconds: the shutdown timeout and a margin, from (list config key default). */}}
 {{- define "magnetar.gracePeriod" -}}
 {{- add (div (add (include "magnetar.number" . | int64) 999) 1000) 10 -}}
 {{- end -}}
 
-{{/* The settings that brokers are given: the chart's own, under those of the values. */}}
+{{/* Settings of brokers: the chart's own, overridden by the values. */}}
 {{- define "magnetar.brokerSettings" -}}
 {{- $own := dict "clusterName" (include "magnetar.clusterName" .) "metadataStoreUrl" (printf "etcd:%s" (include "magnetar.etcdEndpoints" .)) -}}
 {{- if .Values.offload.location -}}

@@ -1,6 +1,6 @@
 {{/* Parts of pods that components share. */}}
 
-{{/* Of (list root component values): where pods may be. */}}
+{{/* Placement of pods, from (list root component values). */}}
 {{- define "magnetar.placement" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
@@ -50,7 +50,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Of (list root component): what every pod says of its account. Nothing of ours talks to the API server. */}}
+{{/* Service account settings of every pod, from (list root component). No service calls the API server. */}}
 {{- define "magnetar.account" -}}
 {{- $root := index . 0 -}}
 serviceAccountName: {{ include "magnetar.serviceAccount" . }}
@@ -85,7 +85,7 @@ readinessProbe:
   failureThreshold: 2
 {{- end -}}
 
-{{/* Who the pod is, for the settings that differ from pod to pod. */}}
+{{/* Identity of the pod, for settings that differ by pod. */}}
 {{- define "magnetar.podEnvironment" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}

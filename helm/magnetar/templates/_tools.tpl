@@ -1,4 +1,4 @@
-{{/* Where the command line finds the cluster. */}}
+{{/* Environment with the cluster's addresses for the command line. */}}
 {{- define "magnetar.toolsEnvironment" -}}
 - {name: MAGNETAR_SERVICE_URL, value: "pulsar://{{ include "magnetar.name" (list . "discovery") }}:6650"}
 - {name: MAGNETAR_ADMIN_URL, value: "http://{{ include "magnetar.name" (list . "discovery") }}:8080"}
@@ -7,7 +7,7 @@
 - {name: MAGNETAR_OFFLOAD_SERVICE, value: "{{ include "magnetar.name" (list . "brokers") }}:6750"}
 {{- end -}}
 
-{{/* What pods with the command line say of their account, their images and where they may be. */}}
+{{/* Account, images and placement of pods with the command line. */}}
 {{- define "magnetar.toolsPod" -}}
 serviceAccountName: default
 automountServiceAccountToken: false

@@ -24,14 +24,14 @@ __all__ = ["read_topic", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "magnetar" known to a session; once is enough, again does no harm."""
+    """Register the format "magnetar" with a session. Idempotent."""
     from magnetar.spark.data_source import register as register_format
 
     register_format(spark)
 
 
 def read_topic(spark: SparkSession, options: Mapping[str, Any]) -> DataFrame:
-    """Topics as a frame whose offloaded part is read by Spark's own Parquet reader, with all its pushdown.
+    """Return topics as a frame; Spark's own Parquet reader reads the offloaded part, with full pushdown.
 
     `options` are those of the format "magnetar". See magnetar.spark.native.topic_frame.
     """

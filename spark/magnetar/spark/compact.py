@@ -21,7 +21,7 @@ if (
     and sys.path
     and Path(sys.path[0] or ".").resolve() == Path(__file__).resolve().parent
 ):
-    del sys.path[0]  # spark-submit puts it there: the modules beside this one would hide others
+    del sys.path[0]  # spark-submit adds this directory, whose modules would hide others.
 
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
@@ -40,7 +40,7 @@ FILES_MAX: Final = 10_000
 
 
 class NothingOffloaded(MagnetarError):
-    """There is no offloaded history to be read."""
+    """There is no offloaded history to read."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,19 +56,21 @@ def parser() -> argparse.ArgumentParser:
         "--to",
         required=True,
         metavar="URI",
-        help="where the result goes: a directory, file:///dir or s3://bucket/prefix",
+        help="target of the result: a directory, file:///dir or s3://bucket/prefix",
     )
     made.add_argument(
-        "--tail", action="store_true", help="also what is not offloaded yet, up to the end as it is now"
+        "--tail",
+        action="store_true",
+        help="include messages that are not offloaded yet, up to the current end of the topic",
     )
     made.add_argument(
         "--before",
         default="",
         metavar="LEDGER:ENTRY",
-        help="only messages before this message id, of one topic without partitions",
+        help="only messages before this message id; for a single non-partitioned topic",
     )
     made.add_argument(
-        "--files", type=int, default=0, metavar="N", help="so many files; default: one for each Spark task"
+        "--files", type=int, default=0, metavar="N", help="number of files; default: one per Spark task"
     )
     made.add_argument("--overwrite", action="store_true", help="replace the result of an earlier run")
     return made
@@ -129,21 +131,21 @@ def source_options(given: argparse.Namespace, topics: Sequence[str]) -> dict[str
     options |= {option: value for option, value in tls.items() if value}
     if given.before:
         if len(topics) != 1:
-            raise ConfigError("--before is a place in one topic; name one, or one partition")
+            raise ConfigError("--before needs a single topic or partition")
         options["ending"] = given.before
     if not given.tail:
         ledgers = offloaded_ledgers(given.service, topics)
         if not any(ledgers.values()):
             raise NothingOffloaded(
                 f"no ledger of {', '.join(given.topic)} is offloaded: run magnetar offload run, or give "
-                "--tail to have what brokers and bookies have"
+                "--tail to read from brokers and bookies"
             )
         options["ledgers"] = json.dumps(ledgers)
     return options
 
 
 def offloaded_ledgers(service: str, topics: Sequence[str]) -> dict[str, list[int]]:
-    """The ledgers of each topic that have whole objects."""
+    """Return the ledgers of each topic that have complete objects."""
     with OffloadChannel(service) as channel:
         return {
             topic: [

@@ -1,4 +1,4 @@
-"""`spark.read.format("magnetar")`: topics as tables, their offloaded ledgers and the rest as one.
+"""`spark.read.format("magnetar")`: reads topics as tables, offloaded ledgers and all others.
 
     from magnetar.spark import register
     register(spark)
@@ -36,7 +36,7 @@ NAME = "magnetar"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "magnetar" known to a session; once is enough, again does no harm."""
+    """Register the format "magnetar" with a session. Idempotent."""
     spark.dataSource.register(MagnetarDataSource)
 
 
@@ -48,7 +48,7 @@ class MagnetarDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType | str:
-        """Columns as the options choose them. Raises BadOption, and what brokers answer."""
+        """Return the columns that the options choose. Raises BadOption and brokers' errors."""
         options = parse_options(self.options)
         values = value_plan(options)
         names = chosen(options.columns, value=values.has_column)
@@ -87,7 +87,9 @@ class TopicReader(DataSourceReader):
         self._times = TimeBounds(start_ms=options.starting_time_ms, end_ms=options.ending_time_ms)
 
     def partitions(self) -> list[InputPartition]:
-        """One for each task. Raises TopicNotFound, BadOption, and what brokers and object stores answer."""
+        """Return one partition per task. Raises TopicNotFound, BadOption, and errors of brokers and object
+        stores.
+        """
         options = self._rows.options
         times = self._filters.times(self._times)
         describer = Describer(options)
@@ -115,7 +117,7 @@ class TopicReader(DataSourceReader):
 
 
 class PushingReader(TopicReader):
-    """A TopicReader that is told Spark's filters. See the option pushdown."""
+    """A TopicReader that receives Spark's filters. See the option pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._filters = PushedFilters(tuple(filters))

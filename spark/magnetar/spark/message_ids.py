@@ -9,7 +9,7 @@ _MESSAGE_ID: Final = re.compile(r"(-?[0-9]{1,19}):(-?[0-9]{1,19})(?::(-?[0-9]{1,
 
 
 class MessageAt(NamedTuple):
-    """A message's place, ordered. As a bound: the place before that message.
+    """An ordered message position. As a bound: the position before that message.
 
     `batch_index` -1: a message that is no batch's; as a bound, the place before the entry.
     """
@@ -37,7 +37,7 @@ def parse_message_id(text: str) -> MessageAt:
     """
     found = _MESSAGE_ID.fullmatch(text.strip())
     if found is None:
-        raise ValueError("no message id such as 12:34 or 12:34:-1:5 (ledger:entry:partition:batch)")
+        raise ValueError("not a message id such as 12:34 or 12:34:-1:5 (ledger:entry:partition:batch)")
     ledger_id, entry_id = int(found[1]), int(found[2])
     batch_index = int(found[4]) if found[4] else -1
     if ledger_id < 0 or entry_id < 0:

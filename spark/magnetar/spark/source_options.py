@@ -34,22 +34,22 @@ Bound: TypeAlias = Literal["earliest", "latest"] | MessageAt
 
 OPTIONS: Final[dict[str, str]] = {
     "offload.address": f"Offload service of any broker, host:port (default {DEFAULT_SERVICE}).",
-    "offload.trust.certs": "PEM file that bookies are trusted by; not set: no TLS to bookies.",
-    "offload.certificate": "PEM file with the certificate to show.",
-    "offload.key": "PEM file with its key.",
-    "offload.server.name": "Name to expect in bookies' certificates.",
+    "offload.trust.certs": "Trusted CA certificates for bookies (PEM file); not set: no TLS to bookies.",
+    "offload.certificate": "Client certificate for bookies (PEM file).",
+    "offload.key": "Private key of the client certificate (PEM file).",
+    "offload.server.name": "Host name expected in bookies' certificates.",
     "service.url": "pulsar:// or pulsar+ssl:// URL; only for subscriptions and for versions of Avro schemas.",
     "auth.token": "Token for service.url; not set: MAGNETAR_TOKEN of the environment where it is used.",
-    "tls.trust.certs.file": "PEM file for pulsar+ssl://.",
-    "tls.allow.insecure": "true: any certificate for any name.",
+    "tls.trust.certs.file": "Trusted CA certificates for pulsar+ssl:// (PEM file).",
+    "tls.allow.insecure": "true: accept any certificate for any host name.",
     "topic": "A topic, partitioned or not.",
-    "topics": "Several, with commas.",
+    "topics": "Comma-separated topics.",
     "topics.pattern": "A regular expression over full names (persistent://tenant/namespace/name).",
     "starting": "earliest, latest, ledger:entry[:partition[:batch]], or JSON of these by topic. Inclusive.",
     "ending": "latest or a message id or JSON of these by topic. Exclusive.",
     "starting.time": "ms since 1970 or ISO 8601: messages that brokers took then or later.",
     "ending.time": "Likewise, exclusive.",
-    "columns": "Columns to read, with commas; not set: all.",
+    "columns": "Comma-separated columns to read; not set: all.",
     "value.format": "raw (default: no column value), string, json, avro, or auto: "
     "as the topic's schema says.",
     "value.schema": "Of value: a DDL text such as 'a INT, b STRING', or an Avro schema.",
@@ -59,7 +59,7 @@ OPTIONS: Final[dict[str, str]] = {
     "ledgers": 'Only these ledgers, JSON by topic: {"my-topic": [12, 15]}.',
     "task.bytes": f"Bytes of entries a task reads, about (default {TASK_BYTES}).",
     "pushdown": "true: Spark's filters choose what is read; see docs/spark.md before use.",
-    "maxRowsPerTrigger": "Streams: rows in a micro-batch, up to an entry more.",
+    "maxRowsPerTrigger": "Streams: maximum rows in a micro-batch, exceeded by at most one entry.",
     "maxBytesPerTrigger": "Streams: bytes of entries in a micro-batch, about.",
     "failOnDataLoss": "false: go on when messages are gone before they were read (default true).",
     "subscription": "Streams: a durable subscription that is acknowledged behind the checkpoint.",
@@ -165,7 +165,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 def _check(options: SourceOptions) -> None:
     if not options.topics and not options.pattern:
-        raise BadOption('nothing says what to read: set the option "topic", "topics" or "topics.pattern"')
+        raise BadOption('no topic to read: set the option "topic", "topics" or "topics.pattern"')
     if options.topics and options.pattern:
         raise BadOption('set either "topic"/"topics" or "topics.pattern", not both')
     if options.starting is not None and options.starting_time_ms is not None:
@@ -223,7 +223,7 @@ def _full_name(name: str, option: str) -> str:
     except InvalidName as error:
         raise BadOption(f'"{option}": {error}') from None
     if not topic.persistent:
-        raise BadOption(f'"{option}": {name} is not persistent; it keeps nothing that could be read')
+        raise BadOption(f'"{option}": {name} is not persistent; its messages are not stored')
     return topic.full
 
 

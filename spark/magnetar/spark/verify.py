@@ -20,7 +20,7 @@ if (
     and sys.path
     and Path(sys.path[0] or ".").resolve() == Path(__file__).resolve().parent
 ):
-    del sys.path[0]  # spark-submit puts it there: the modules beside this one would hide others
+    del sys.path[0]  # spark-submit adds this directory, whose modules would hide others.
 
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
@@ -44,7 +44,7 @@ from magnetar.spark.source.cold_parts import read_manifests
 from magnetar.spark.source.reading_plan import cold_ledger
 
 TOLD_ALL_MAX: Final = 100
-"""Differences that are told one by one; all are counted."""
+"""Maximum differences that are listed; all are counted."""
 
 
 @dataclass(slots=True)
@@ -116,8 +116,7 @@ def _run(given: argparse.Namespace) -> int:
             tasks += plan(ledgers, service_of(given), found)
     if missing:
         raise ConfigError(
-            f"--ledger {min(missing)}: none of the topics has such a ledger; magnetar offload status lists "
-            "those there are"
+            f"--ledger {min(missing)} not found in the topics; magnetar offload status lists existing ledgers"
         )
     if tasks:
         with session_of("magnetar spark verify", given) as session:

@@ -172,7 +172,9 @@ def test_a_client_that_cannot_fail_one_message_fails_all_when_it_opens_the_produ
         c.expect("send_receipt", sequence_id=0)
         c.expect("close_producer", producer_id=1)
         again = c.ask_producer(limited, producer_name=name, epoch=1)
-        assert "over this topic's 1000" in c.expect_error(again, "ProducerBlockedQuotaExceededException")
+        assert "exceeds the topic's maximum of 1000" in c.expect_error(
+            again, "ProducerBlockedQuotaExceededException"
+        )
         c.open_producer(limited, producer_name=name, epoch=2)
         c.publish(b"3", first=3)
     assert stored(endpoint, limited, 2) == [b"0", b"3"]

@@ -50,6 +50,7 @@ def test_every_promise_holds_under_all_rarer_trouble_at_once(seed: int) -> None:
     run_all_at_once(seed)
 
 
+@pytest.mark.full
 def test_all_rarer_trouble_comes_about_by_chance() -> None:
     """But for moves that outlast a grace: these runs are too short for many."""
     happened = sum((run_all_at_once(seed).happened for seed in range(6)), Counter())

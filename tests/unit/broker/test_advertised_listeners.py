@@ -45,12 +45,12 @@ def test_the_first_listener_is_the_internal_one_unless_another_is_named() -> Non
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("pulsar://h:1", "is none; each has the form"),
-        ("a:kafka://h:1", "is none; each has the form"),
-        ("a:pulsar://h", "is none; each has the form"),
-        ("a:pulsar://h:99999", "is none; each has the form"),
-        ("a:pulsar://h:1/path", "is none; each has the form"),
-        (":pulsar://h:1", "is none; each has the form"),
+        ("pulsar://h:1", "use the form NAME:pulsar:"),
+        ("a:kafka://h:1", "use the form NAME:pulsar:"),
+        ("a:pulsar://h", "use the form NAME:pulsar:"),
+        ("a:pulsar://h:99999", "use the form NAME:pulsar:"),
+        ("a:pulsar://h:1/path", "use the form NAME:pulsar:"),
+        (":pulsar://h:1", "use the form NAME:pulsar:"),
         ("a:pulsar://h:1,a:pulsar://h:2", "'a' has more than one pulsar:// address"),
         ("a:pulsar://h:1,b:pulsar://h:1", "h:1 belongs to both 'a' and 'b'"),
     ],
@@ -68,9 +68,9 @@ def test_what_contradicts_itself_is_said() -> None:
     same = ListenerConfig(advertised_listeners=BOTH, advertised_address="10.0.0.5")
     assert listener_problems(same) == []
     twice = ListenerConfig(advertised_listeners=BOTH, advertised_address="elsewhere")
-    assert "in place of advertisedAddress" in listener_problems(twice)[0]
+    assert "replaces advertisedAddress" in listener_problems(twice)[0]
     unknown = ListenerConfig(advertised_listeners=BOTH, internal_listener_name="nowhere")
-    assert "internalListenerName = 'nowhere' is none of" in listener_problems(unknown)[0]
+    assert "internalListenerName = 'nowhere' is not a name in" in listener_problems(unknown)[0]
     alone = ListenerConfig(internal_listener_name="nowhere")
     assert "internalListenerName" in listener_problems(alone)[0]
     http_only = ListenerConfig(advertised_listeners="a:http://h:1")

@@ -150,7 +150,7 @@ def test_a_put_that_others_always_win_gives_up(tmp_path: Path, monkeypatch: pyte
             raise VersionMismatch(ops[0].key, 0, 7)
 
         monkeypatch.setattr(store, "commit", losing)
-        with pytest.raises(MetadataError, match="try again"):
+        with pytest.raises(MetadataError, match="retry"):
             await schemas.put(TOPIC, schema(b"one"))
 
     with_store(tmp_path, body)

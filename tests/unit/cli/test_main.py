@@ -262,7 +262,7 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
             check=False,
         )
     assert ended.returncode == 1
-    assert ended.stderr == b"Error: the output cannot be written: No space left on device\n"
+    assert ended.stderr == b"Error: cannot write the output: No space left on device\n"
 
 
 @pytest.mark.parametrize(("url", "code"), [("etcd:127.0.0.1:1", 3), ("zk:2181", 2)])

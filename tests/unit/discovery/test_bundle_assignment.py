@@ -105,7 +105,7 @@ def test_only_a_few_are_tried_and_then_the_client_looks_again() -> None:
     with pytest.raises(ServiceNotReady, match="c is gone"):
         cluster.assign()
     assert cluster.asked == ["a", "b", "c"]
-    with pytest.raises(ServiceNotReady, match="no broker is up that can be called"):
+    with pytest.raises(ServiceNotReady, match="no broker with a control address is available"):
         Cluster({}).assign()
 
 

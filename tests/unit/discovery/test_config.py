@@ -45,9 +45,9 @@ def test_security_that_there_is_not_stops_the_start(pair: str) -> None:
 @pytest.mark.parametrize(
     ("pairs", "problem"),
     [
-        (["metadataStoreUrl=etcd:one:2379"], "clusterName has to be given"),
+        (["metadataStoreUrl=etcd:one:2379"], "clusterName is required"),
         (["clusterName=c"], "metadataStoreUrl = ''"),
-        (["clusterName=c", "metadataStoreUrl=etcd:one"], "'one' is no host:port"),
+        (["clusterName=c", "metadataStoreUrl=etcd:one"], "'one' is not host:port"),
         (
             ["clusterName=c", "metadataStoreUrl=etcd:one:2379", "servicePort=7000", "webServicePort=7000"],
             "both 7000",

@@ -84,4 +84,4 @@ def test_the_first_advertised_listener_names_the_host_of_the_broker() -> None:
     assert found.broker.listener.advertised_address == "10.0.0.5"
     assert found.problems() == []
     twice = config(f"advertisedListeners={listeners}", "advertisedAddress=gate").advertised()
-    assert "in place of advertisedAddress" in "\n".join(twice.problems())
+    assert "replaces advertisedAddress" in "\n".join(twice.problems())

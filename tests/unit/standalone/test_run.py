@@ -95,7 +95,7 @@ def test_a_start_that_cannot_be_undone_in_time_is_ended() -> None:
     fake = FakeService(shutdown_timeout_ms=10)
     fake.start_hangs = True
     fake.undoing = fake.over.wait
-    with pytest.raises(Ended, match="1: its start could not be undone within 10 ms"):
+    with pytest.raises(Ended, match="1: the interrupted start was not rolled back within 10 ms"):
         serve(fake)
 
 
@@ -115,7 +115,7 @@ def test_a_start_that_fails_while_it_is_undone_is_told_and_ends_as_asked() -> No
 def test_a_stop_that_takes_too_long_is_ended() -> None:
     fake = FakeService(shutdown_timeout_ms=10)
     fake.close_hangs = True
-    with pytest.raises(Ended, match="1: it did not stop within 10 ms") as ended:
+    with pytest.raises(Ended, match="1: the service did not stop within 10 ms") as ended:
         serve(fake, signal.SIGTERM)
     limits = [
         key for each in (BookieConfig, ClusterBrokerConfig, DiscoveryConfig) for key in settings_of(each)

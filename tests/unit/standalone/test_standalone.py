@@ -207,7 +207,7 @@ def test_metadata_older_than_the_ledgers_is_refused_without_an_override(tmp_path
     start_and_stop(standalone(tmp_path))
     asyncio.run(with_store(lambda store: store.put(keys.ledger_id_counter, encode(Counter(next=1)))))
     said = refusal(standalone(tmp_path))
-    assert "holds ledger 1" in said
+    assert "has ledger 1" in said
     assert "mark-restored" in said
     asyncio.run(with_store(lambda store: Restorer(store, keys, SystemClock(), random.Random(1)).mark()))
     start_and_stop(standalone(tmp_path))

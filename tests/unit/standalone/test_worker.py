@@ -41,7 +41,7 @@ def test_a_worker_that_cannot_start_leaves_its_input_alone() -> None:
     async def scenario() -> None:
         reading, writing = os.pipe()
         try:
-            with pytest.raises(ConfigError, match="clusterName has to be given"):
+            with pytest.raises(ConfigError, match="clusterName is required"):
                 await Worker(ClusterBrokerConfig(), 0, reading).start()
             assert not asyncio.get_running_loop().remove_reader(reading)
         finally:

@@ -1,1 +1,1 @@
-"""`magnetar admin`: commands of operators."""
+"""`magnetar admin`: commands for operators."""

@@ -1,4 +1,6 @@
-"""The group `magnetar admin`: `--json` wherever it stands, and what Pulsar has and there is not here."""
+"""The group `magnetar admin`: accepts `--json` anywhere and explains Pulsar commands that are not
+supported.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,16 @@ NOT_HERE: Final = {
     "sinks": "connectors are not part of Magnetar: run them with Kafka Connect or a job of your own",
     "sink": "connectors are not part of Magnetar: run them with Kafka Connect or a job of your own",
     "packages": "packages belong to functions, which are not part of Magnetar",
-    "proxy-stats": "there is no proxy of its own: connect to brokers",
+    "proxy-stats": "there is no separate proxy: connect to brokers",
     "transactions": "this version has no transactions",
     "resourcegroups": "this version has no resource groups; limit rates with `namespaces set-publish-rate`",
-    "documents": "docs/cli.md has all commands",
+    "documents": "docs/cli.md lists all commands",
 }
-"""Groups of pulsar-admin, and why they are not here."""
+"""Groups of pulsar-admin that are not supported, and the reason."""
 
 
 class AdminGroup(WholeSentences):
-    """Takes `--json` anywhere on the line, as scripts like to write it at the end."""
+    """Accepts `--json` anywhere on the line: scripts often append it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)

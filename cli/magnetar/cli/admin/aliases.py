@@ -1,4 +1,4 @@
-"""Names that pulsar-admin has for the same things: they work, and help does not list them."""
+"""Aliases for commands that pulsar-admin names differently. Help does not list them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMESPACES: Final = {"destinations": "topics"}
 
 
 def add_aliases(group: click.Group, names: dict[str, str], others: click.Group | None = None) -> None:
-    """Give a group its other names, and first the commands of `others` that it lacks itself."""
+    """Add aliases to a group, after adding the commands of `others` that the group lacks."""
     for name, command in others.commands.items() if others is not None else ():
         if name not in group.commands and name.partition("-")[0] in ("get", "set", "remove"):
             _add_hidden(group, name, command)
@@ -47,14 +47,14 @@ def _add_hidden(group: click.Group, name: str, command: click.Command) -> None:
 
 _TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic")
 _NAMESPACE = click.argument("namespace", metavar="tenant/namespace")
-_KEY = click.option("--key", "-k", required=True, help="Its name.")
+_KEY = click.option("--key", "-k", required=True, help="Property name.")
 
 
 @click.command(name="enable-deduplication", hidden=True)
 @_TOPIC
 @click.pass_obj
 def enable_deduplication(target: Target, topic: str) -> None:
-    """Drop messages that a producer sends twice."""
+    """Enable deduplication of messages that a producer sends twice."""
     ask(target, "POST", f"{topic_path(topic)}/deduplicationEnabled", True)
 
 
@@ -62,7 +62,7 @@ def enable_deduplication(target: Target, topic: str) -> None:
 @_TOPIC
 @click.pass_obj
 def disable_deduplication(target: Target, topic: str) -> None:
-    """Keep messages that a producer sends twice."""
+    """Disable deduplication of messages that a producer sends twice."""
     ask(target, "POST", f"{topic_path(topic)}/deduplicationEnabled", False)
 
 
@@ -70,7 +70,7 @@ def disable_deduplication(target: Target, topic: str) -> None:
 @_TOPIC
 @click.pass_obj
 def get_shadow_source(target: Target, topic: str) -> None:
-    """The topic whose messages a shadow topic shows."""
+    """Show the source topic of a shadow topic."""
     properties = ask(target, "GET", f"{topic_path(topic)}/properties").value or {}
     show(target, f"Source of {topic}", properties.get("PULSAR.SHADOW_SOURCE"))
 
@@ -78,10 +78,10 @@ def get_shadow_source(target: Target, topic: str) -> None:
 @click.command(name="set-property")
 @_NAMESPACE
 @_KEY
-@click.option("--value", "-v", required=True, help="What it is to be.")
+@click.option("--value", "-v", required=True, help="New value.")
 @click.pass_obj
 def set_property(target: Target, namespace: str, key: str, value: str) -> None:
-    """Set one property; others stay."""
+    """Set one property; other properties are kept."""
     ask(target, "PUT", f"{_property(namespace, key)}/{quote(value, safe='')}")
 
 

@@ -22,22 +22,24 @@ _OPTIONS = (
         "--without",
         multiple=True,
         metavar="ID",
-        help="A bookie that is gone for good, and is not waited for; may be given several times.",
+        help="Id of a bookie that is permanently lost and is not queried; repeat for several.",
     ),
     click.option(
         "--bookie-trust-certs",
         type=_PEM,
         metavar="FILE",
-        help="Certificates that vouch for bookies (PEM): turns TLS to them on.",
+        help="Trusted CA certificates for bookies (PEM file); enables TLS to bookies.",
     ),
-    click.option("--bookie-cert", type=_PEM, metavar="FILE", help="A certificate to show to bookies (PEM)."),
-    click.option("--bookie-key", type=_PEM, metavar="FILE", help="The key of that certificate (PEM)."),
+    click.option(
+        "--bookie-cert", type=_PEM, metavar="FILE", help="Client certificate for bookies (PEM file)."
+    ),
+    click.option("--bookie-key", type=_PEM, metavar="FILE", help="Private key of --bookie-cert (PEM file)."),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieOptions:
-    """The given values."""
+    """Values of the options of `bookie_options`."""
 
     without: tuple[str, ...] = ()
     """Ids of bookies that are gone for good."""
@@ -67,7 +69,7 @@ def bookie_options(command: Command) -> Command:
 def _tls(trust_certs: Path | None, certificate: Path | None, key: Path | None) -> CredentialFiles | None:
     if trust_certs is None:
         if certificate is not None or key is not None:
-            raise click.UsageError("--bookie-cert and --bookie-key go with --bookie-trust-certs")
+            raise click.UsageError("--bookie-cert and --bookie-key need --bookie-trust-certs")
         return None
     from magnetar.common.security.services.credentials import CredentialFiles
 

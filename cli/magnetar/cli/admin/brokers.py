@@ -16,7 +16,7 @@ _BROKERS: Final = "/admin/v2/brokers"
 _CONFIGURATION: Final = f"{_BROKERS}/configuration"
 _STATS: Final = "/admin/v2/broker-stats"
 
-_CONFIG = click.option("--config", required=True, metavar="KEY", help="The setting.")
+_CONFIG = click.option("--config", required=True, metavar="KEY", help="Setting name.")
 
 
 @click.group()
@@ -28,7 +28,7 @@ def brokers() -> None:
 @click.argument("cluster", metavar="[cluster-name]", required=False)
 @click.pass_obj
 def list_brokers(target: Target, cluster: str | None) -> None:
-    """The brokers that serve clients."""
+    """List the active brokers."""
     path = _BROKERS if cluster is None else f"{_BROKERS}/{quote(cluster, safe='')}"
     show(target, "Brokers", ask(target, "GET", path).value)
 
@@ -36,16 +36,16 @@ def list_brokers(target: Target, cluster: str | None) -> None:
 @brokers.command(name="leader-broker")
 @click.pass_obj
 def leader_broker(target: Target) -> None:
-    """The broker that gives bundles to brokers; a standalone is its own."""
+    """Show the leader broker, which assigns bundles. A standalone is its own leader."""
     show(target, "Leader", ask(target, "GET", f"{_BROKERS}/leaderBroker").value)
 
 
 @brokers.command()
 @click.argument("cluster", metavar="cluster-name")
-@click.option("--url", "-u", "broker", required=True, metavar="HOST:PORT", help="The broker's HTTP.")
+@click.option("--url", "-u", "broker", required=True, metavar="HOST:PORT", help="HTTP address of the broker.")
 @click.pass_obj
 def namespaces(target: Target, cluster: str, broker: str) -> None:
-    """The bundles that a broker serves."""
+    """List the bundles that a broker owns."""
     path = f"{_BROKERS}/{quote(cluster, safe='')}/{quote(broker, safe='')}/ownedNamespaces"
     found = ask(target, "GET", path).value
     if found and on_terminal(target):
@@ -61,10 +61,10 @@ def namespaces(target: Target, cluster: str, broker: str) -> None:
 
 @brokers.command(name="update-dynamic-config")
 @_CONFIG
-@click.option("--value", required=True, help="What it is to be.")
+@click.option("--value", required=True, help="New value.")
 @click.pass_obj
 def update_dynamic_config(target: Target, config: str, value: str) -> None:
-    """Change a setting of every broker, now."""
+    """Change a dynamic setting on all brokers, effective immediately."""
     ask(target, "POST", f"{_CONFIGURATION}/{quote(config, safe='')}/{quote(value, safe='')}")
 
 
@@ -72,44 +72,44 @@ def update_dynamic_config(target: Target, config: str, value: str) -> None:
 @_CONFIG
 @click.pass_obj
 def delete_dynamic_config(target: Target, config: str) -> None:
-    """Let a setting be again what each broker was started with."""
+    """Reset a dynamic setting to the value each broker was started with."""
     ask(target, "DELETE", f"{_CONFIGURATION}/{quote(config, safe='')}")
 
 
 @brokers.command(name="list-dynamic-config")
 @click.pass_obj
 def list_dynamic_config(target: Target) -> None:
-    """The settings that can change while brokers run."""
+    """List the dynamic settings, which can change while brokers run."""
     show(target, "Dynamic settings", ask(target, "GET", _CONFIGURATION).value)
 
 
 @brokers.command(name="get-all-dynamic-config")
 @click.pass_obj
 def get_all_dynamic_config(target: Target) -> None:
-    """The settings that were changed while brokers run."""
+    """List the dynamic settings that were changed."""
     show(target, "Changed settings", ask(target, "GET", f"{_CONFIGURATION}/values").value)
 
 
 @brokers.command(name="get-runtime-config")
 @click.pass_obj
 def get_runtime_config(target: Target) -> None:
-    """Every setting of the broker as it is now."""
+    """Show every setting of the broker with its current value."""
     show(target, "Settings", ask(target, "GET", f"{_CONFIGURATION}/runtime").value)
 
 
 @brokers.command(name="get-internal-config")
 @click.pass_obj
 def get_internal_config(target: Target) -> None:
-    """Where metadata and ledgers are."""
+    """Show the addresses of the metadata store and of ledger storage."""
     show(target, "Internal configuration", ask(target, "GET", f"{_BROKERS}/internal-configuration").value)
 
 
 @brokers.command()
-@click.option("--topic-version", type=click.Choice(["V1", "V2"]), default=None, help="Makes no difference.")
-@click.option("--broker-id", default=None, help="Of this broker, as brokers list names it.")
+@click.option("--topic-version", type=click.Choice(["V1", "V2"]), default=None, help="No effect.")
+@click.option("--broker-id", default=None, help="Broker, as `brokers list` names it.")
 @click.pass_obj
 def healthcheck(target: Target, topic_version: str | None, broker_id: str | None) -> None:
-    """Have the broker store a message and read it back."""
+    """Check a broker: it stores a message and reads it back."""
     query = {"topicVersion": topic_version, "brokerId": broker_id}
     show(target, "Health", ask(target, "GET", f"{_BROKERS}/health", query=query).value)
 
@@ -117,14 +117,14 @@ def healthcheck(target: Target, topic_version: str | None, broker_id: str | None
 @brokers.command(name="backlog-quota-check")
 @click.pass_obj
 def backlog_quota_check(target: Target) -> None:
-    """Look at all backlogs now, and do what their quotas say."""
+    """Check all backlogs now and enforce their quotas."""
     ask(target, "GET", f"{_BROKERS}/backlog-quota-check")
 
 
 @brokers.command()
 @click.pass_obj
 def version(target: Target) -> None:
-    """The version of the broker."""
+    """Show the version of the broker."""
     show(target, "Version", ask(target, "GET", f"{_BROKERS}/version").value)
 
 
@@ -135,12 +135,12 @@ def version(target: Target) -> None:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Makes no difference: topics are closed as fast as storage confirms them.",
+    help="No effect: topics are closed as fast as storage confirms them.",
 )
-@click.option("--forced-terminate-topic", "-f", is_flag=True, help="Makes no difference.")
+@click.option("--forced-terminate-topic", "-f", is_flag=True, help="No effect.")
 @click.pass_obj
 def shutdown(target: Target, max_concurrent_unload_per_sec: int, forced_terminate_topic: bool) -> None:
-    """Stop the broker in good order."""
+    """Shut the broker down gracefully."""
     query = {
         "maxConcurrentUnloadPerSec": max_concurrent_unload_per_sec,
         "forcedTerminateTopic": forced_terminate_topic,
@@ -150,17 +150,17 @@ def shutdown(target: Target, max_concurrent_unload_per_sec: int, forced_terminat
 
 @click.group()
 def broker_stats() -> None:
-    """Figures of one broker."""
+    """Show statistics of one broker."""
 
 
-_INDENT = click.option("--indent", "-i", is_flag=True, help="On several lines, as always here.")
+_INDENT = click.option("--indent", "-i", is_flag=True, help="No effect: output is always indented.")
 
 
 @broker_stats.command(name="monitoring-metrics")
 @_INDENT
 @click.pass_obj
 def monitoring_metrics(target: Target, indent: bool) -> None:
-    """Figures of the broker and of each namespace."""
+    """Show metrics of the broker and of each namespace."""
     show(target, "Metrics", ask(target, "GET", f"{_STATS}/metrics").value)
 
 
@@ -168,7 +168,7 @@ def monitoring_metrics(target: Target, indent: bool) -> None:
 @_INDENT
 @click.pass_obj
 def mbeans(target: Target, indent: bool) -> None:
-    """Nothing: there is no Java virtual machine."""
+    """Show an empty list: there is no Java virtual machine."""
     show(target, "MBeans", ask(target, "GET", f"{_STATS}/mbeans").value)
 
 
@@ -176,7 +176,7 @@ def mbeans(target: Target, indent: bool) -> None:
 @_INDENT
 @click.pass_obj
 def topics(target: Target, indent: bool) -> None:
-    """Figures of every loaded topic, by namespace and bundle."""
+    """Show statistics of every loaded topic, by namespace and bundle."""
     show(target, "Topics", ask(target, "GET", f"{_STATS}/topics").value)
 
 
@@ -184,7 +184,7 @@ def topics(target: Target, indent: bool) -> None:
 @click.argument("allocator", metavar="default|ml-cache")
 @click.pass_obj
 def allocator_stats(target: Target, allocator: str) -> None:
-    """Memory: that of the process, or that of the cache of messages."""
+    """Show memory use of the process or of the entry cache."""
     value = ask(target, "GET", f"{_STATS}/allocator-stats/{quote(allocator, safe='')}").value
     show(target, f"Memory: {allocator}", value)
 
@@ -192,5 +192,5 @@ def allocator_stats(target: Target, allocator: str) -> None:
 @broker_stats.command(name="load-report")
 @click.pass_obj
 def load_report(target: Target) -> None:
-    """How much the broker does, and with what."""
+    """Show the load report: the broker's traffic and resource use."""
     show(target, "Load", ask(target, "GET", f"{_STATS}/load-report").value)

@@ -1,4 +1,4 @@
-"""Operations on many topics or bundles, one after the other, with a bar on a terminal."""
+"""Operations on many topics or bundles, one after the other, with a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("topic", metavar="persistent://tenant/namespace/topic")
-@click.option("--force", "-f", is_flag=True, help="Although producers or consumers are connected.")
-@click.option("--regex", "-r", is_flag=True, help="All topics of the namespace whose names match.")
-@click.option("--from-file", is_flag=True, help="The argument is a file with a topic on each line.")
-@click.option("--deleteSchema", "-d", "schema", is_flag=True, hidden=True, help="It is deleted, anyway.")
+@click.option("--force", "-f", is_flag=True, help="Delete even if producers or consumers are connected.")
+@click.option(
+    "--regex",
+    "-r",
+    is_flag=True,
+    help="TOPIC is a regular expression; applies to all matching topics of the namespace.",
+)
+@click.option("--from-file", is_flag=True, help="TOPIC is a file with one topic per line.")
+@click.option(
+    "--deleteSchema",
+    "-d",
+    "schema",
+    is_flag=True,
+    hidden=True,
+    help="No effect: the schema is always deleted.",
+)
 @click.pass_obj
 def delete(target: Target, topic: str, force: bool, regex: bool, from_file: bool, schema: bool) -> None:
     """Delete a topic with its subscriptions and messages, or many of them."""
@@ -62,9 +74,9 @@ def unload_bundles(target: Target, namespace: str, destination: str | None) -> N
 
 
 def one_by_one(what: str, names: list[str], act: Callable[[str], object]) -> None:
-    """`act` on each name, whatever becomes of others; those that failed are told at the end.
+    """Call `act` on each name, continue after failures, and list the failures at the end.
 
-    Raises ClickException when any failed, and at once when no broker answers any more.
+    Raises ClickException when any call failed, and immediately when no broker answers.
     """
     failed: list[str] = []
     with progress_bar(what, len(names)) as advance:
@@ -91,7 +103,7 @@ def _listed_in(path: str) -> list[str]:
 
 
 def _matching(target: Target, pattern: str) -> list[str]:
-    """Each partitioned topic once, by its own name."""
+    """List topics; a partitioned topic appears once, under its own name."""
     domain, separator, rest = pattern.partition("://")
     if not separator:
         domain, rest = "persistent", pattern
@@ -101,7 +113,7 @@ def _matching(target: Target, pattern: str) -> list[str]:
     try:
         expression = re.compile(parts[2])
     except re.error as error:
-        raise click.BadParameter(f"{parts[2]!r} is no regular expression: {error}") from error
+        raise click.BadParameter(f"{parts[2]!r} is not a regular expression: {error}") from error
     path = namespace_path(f"{parts[0]}/{parts[1]}").replace("/namespaces/", f"/{domain}/", 1)
     listed = [_topic(name) for name in ask(target, "GET", path).value]
     names = [name for name in listed if name.partition_index < 0]
@@ -110,7 +122,7 @@ def _matching(target: Target, pattern: str) -> list[str]:
 
 
 def _partitioned(target: Target, names: Iterable[str]) -> set[str]:
-    """Those that are partitioned."""
+    """Return the partitioned topics among the given ones."""
     found: set[str] = set()
     for domain, namespace in {(_topic(name).domain, _topic(name).namespace) for name in names}:
         found |= set(_partitioned_of(target, domain, namespace))

@@ -18,42 +18,45 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _CLUSTER = click.argument("cluster", metavar="cluster-name")
-_DOMAIN = click.option("--domain-name", required=True, help="The failure domain.")
+_DOMAIN = click.option("--domain-name", required=True, help="Name of the failure domain.")
 _BROKERS = click.option(
-    "--broker-list", default="", help="Its brokers, host:port of their HTTP with commas between them."
+    "--broker-list", default="", help="Comma-separated brokers, as host:port of their HTTP service."
 )
 
 _TEXTS: Final = {
-    "--url": ("serviceUrl", "HTTP of its brokers: http://HOST:PORT."),
-    "--url-secure": ("serviceUrlTls", "The same over TLS: https://HOST:PORT."),
-    "--broker-url": ("brokerServiceUrl", "Its brokers: pulsar://HOST:PORT."),
-    "--broker-url-secure": ("brokerServiceUrlTls", "The same over TLS: pulsar+ssl://HOST:PORT."),
-    "--proxy-url": ("proxyServiceUrl", "The proxy before its brokers."),
-    "--auth-plugin": ("authenticationPlugin", "How clients say who they are."),
-    "--auth-parameters": ("authenticationParameters", "With what they do."),
-    "--proxy-protocol": ("proxyProtocol", "How the proxy is told where to: SNI."),
-    "--tls-trust-store-type": ("brokerClientTlsTrustStoreType", "Kind of the trust store."),
-    "--tls-trust-store": ("brokerClientTlsTrustStore", "The trust store."),
+    "--url": ("serviceUrl", "HTTP URL of the brokers: http://HOST:PORT."),
+    "--url-secure": ("serviceUrlTls", "HTTPS URL of the brokers: https://HOST:PORT."),
+    "--broker-url": ("brokerServiceUrl", "Service URL of the brokers: pulsar://HOST:PORT."),
+    "--broker-url-secure": ("brokerServiceUrlTls", "TLS service URL of the brokers: pulsar+ssl://HOST:PORT."),
+    "--proxy-url": ("proxyServiceUrl", "URL of the proxy in front of the brokers."),
+    "--auth-plugin": ("authenticationPlugin", "Client authentication plugin."),
+    "--auth-parameters": ("authenticationParameters", "Parameters of the authentication plugin."),
+    "--proxy-protocol": ("proxyProtocol", "Proxy protocol: SNI."),
+    "--tls-trust-store-type": ("brokerClientTlsTrustStoreType", "Type of the trust store."),
+    "--tls-trust-store": ("brokerClientTlsTrustStore", "Path of the trust store."),
     "--tls-trust-store-pwd": ("brokerClientTlsTrustStorePassword", "Its password."),
-    "--tls-key-store-type": ("brokerClientTlsKeyStoreType", "Kind of the key store."),
-    "--tls-key-store": ("brokerClientTlsKeyStore", "The key store."),
+    "--tls-key-store-type": ("brokerClientTlsKeyStoreType", "Type of the key store."),
+    "--tls-key-store": ("brokerClientTlsKeyStore", "Path of the key store."),
     "--tls-key-store-pwd": ("brokerClientTlsKeyStorePassword", "Its password."),
-    "--tls-trust-certs-filepath": ("brokerClientTrustCertsFilePath", "Trusted certificates, a PEM file."),
-    "--tls-key-filepath": ("brokerClientKeyFilePath", "The key, a PEM file."),
-    "--tls-certs-filepath": ("brokerClientCertificateFilePath", "The certificate, a PEM file."),
-    "--ssl-factory-plugin": ("brokerClientSslFactoryPlugin", "What makes TLS connections."),
+    "--tls-trust-certs-filepath": ("brokerClientTrustCertsFilePath", "Trusted CA certificates (PEM file)."),
+    "--tls-key-filepath": ("brokerClientKeyFilePath", "Client private key (PEM file)."),
+    "--tls-certs-filepath": ("brokerClientCertificateFilePath", "Client certificate (PEM file)."),
+    "--ssl-factory-plugin": ("brokerClientSslFactoryPlugin", "TLS provider."),
     "--ssl-factory-plugin-params": ("brokerClientSslFactoryPluginParams", "Its parameters."),
-    "--listener-name": ("listenerName", "Which of the brokers' listeners is meant."),
+    "--listener-name": ("listenerName", "Name of the brokers' advertised listener."),
 }
 _FLAGS: Final = {
-    "--tls-enable": ("brokerClientTlsEnabled", "Brokers are reached over TLS."),
-    "--tls-allow-insecure": ("tlsAllowInsecureConnection", "Any certificate will do."),
-    "--tls-enable-keystore": ("brokerClientTlsEnabledWithKeyStore", "Keys are in key stores."),
+    "--tls-enable": ("brokerClientTlsEnabled", "Connect to brokers over TLS."),
+    "--tls-allow-insecure": ("tlsAllowInsecureConnection", "Accept any server certificate."),
+    "--tls-enable-keystore": (
+        "brokerClientTlsEnabledWithKeyStore",
+        "Read keys and certificates from key stores.",
+    ),
 }
 
 
 def _data_options(command: Command) -> Command:
-    """Those of ClusterData, each under the name that it has there."""
+    """Add the options for ClusterData; each has the name of its field there."""
     for option, (name, help_text) in reversed({**_TEXTS, **_FLAGS}.items()):
         is_flag = option in _FLAGS
         default = False if is_flag else None
@@ -62,7 +65,7 @@ def _data_options(command: Command) -> Command:
         "--cluster-config-file",
         "config_file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A file with all of it, as JSON; other options come before what it says.",
+        help="JSON file with the cluster data; other options override its values.",
     )(command)
 
 
@@ -74,12 +77,12 @@ def _data(config_file: Path | None, given: dict[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             raise click.BadParameter(f"{config_file} is not JSON: {error}") from error
         if not isinstance(data, dict):
-            raise click.BadParameter(f"{config_file} is not an object of JSON")
+            raise click.BadParameter(f"{config_file} is not a JSON object")
     return {**data, **{name: value for name, value in given.items() if value not in (None, False)}}
 
 
 def cluster_path(cluster: str, *rest: str) -> str:
-    """The path of a cluster, or of something of it."""
+    """Return the REST path of a cluster, or of a resource below it."""
     return "/".join(["/admin/v2/clusters", *(quote(part, safe="") for part in (cluster, *rest))])
 
 
@@ -91,7 +94,7 @@ def clusters() -> None:
 @clusters.command(name="list")
 @click.pass_obj
 def list_clusters(target: Target) -> None:
-    """All clusters that are known here."""
+    """List all clusters."""
     show(target, "Clusters", ask(target, "GET", "/admin/v2/clusters").value)
 
 
@@ -99,7 +102,7 @@ def list_clusters(target: Target) -> None:
 @_CLUSTER
 @click.pass_obj
 def get(target: Target, cluster: str) -> None:
-    """Where a cluster is reached."""
+    """Show the URLs and other data of a cluster."""
     show(target, f"Cluster {cluster}", ask(target, "GET", cluster_path(cluster)).value)
 
 
@@ -108,7 +111,7 @@ def get(target: Target, cluster: str) -> None:
 @_data_options
 @click.pass_obj
 def create(target: Target, /, cluster: str, config_file: Path | None, **given: Any) -> None:
-    """Make a cluster known here."""
+    """Create a cluster entry."""
     ask(target, "PUT", cluster_path(cluster), _data(config_file, given))
 
 
@@ -117,7 +120,7 @@ def create(target: Target, /, cluster: str, config_file: Path | None, **given: A
 @_data_options
 @click.pass_obj
 def update(target: Target, /, cluster: str, config_file: Path | None, **given: Any) -> None:
-    """Change where a cluster is reached: what is given is all there is then."""
+    """Replace the data of a cluster with the given options."""
     ask(target, "POST", cluster_path(cluster), _data(config_file, given))
 
 
@@ -129,20 +132,20 @@ def delete(target: Target, cluster: str) -> None:
     ask(target, "DELETE", cluster_path(cluster))
 
 
-# -- peers and moving
+# -- peers and migration
 
 
 @clusters.command(name="get-peer-clusters")
 @_CLUSTER
 @click.pass_obj
 def get_peer_clusters(target: Target, cluster: str) -> None:
-    """The peers of a cluster."""
+    """List the peer clusters of a cluster."""
     show(target, f"Peers of {cluster}", ask(target, "GET", cluster_path(cluster, "peers")).value)
 
 
 @clusters.command(name="update-peer-clusters")
 @_CLUSTER
-@click.option("--peer-clusters", required=True, help="Clusters, with commas between them; '' for none.")
+@click.option("--peer-clusters", required=True, help="Comma-separated clusters; '' for none.")
 @click.pass_obj
 def update_peer_clusters(target: Target, cluster: str, peer_clusters: str) -> None:
     """Set the peers of a cluster."""
@@ -153,13 +156,13 @@ def update_peer_clusters(target: Target, cluster: str, peer_clusters: str) -> No
 @_CLUSTER
 @click.pass_obj
 def get_cluster_migration(target: Target, cluster: str) -> None:
-    """Where a cluster would move to."""
+    """Show the migration target of a cluster."""
     show(target, f"Migration of {cluster}", ask(target, "GET", cluster_path(cluster, "migrate")).value)
 
 
 @clusters.command(name="update-cluster-migration")
 @_CLUSTER
-@click.option("--migrated", is_flag=True, help="Its clients are to go there now.")
+@click.option("--migrated", is_flag=True, help="Redirect clients to the target now.")
 @click.option("--service-url", "serviceUrl", default=None, help=_TEXTS["--url"][1])
 @click.option("--service-url-secure", "serviceUrlTls", default=None, help=_TEXTS["--url-secure"][1])
 @click.option("--broker-url", "brokerServiceUrl", default=None, help=_TEXTS["--broker-url"][1])
@@ -168,7 +171,7 @@ def get_cluster_migration(target: Target, cluster: str) -> None:
 )
 @click.pass_obj
 def update_cluster_migration(target: Target, /, cluster: str, migrated: bool, **given: Any) -> None:
-    """Say where a cluster would move to."""
+    """Set the migration target of a cluster."""
     body = {name: value for name, value in given.items() if value is not None}
     ask(target, "POST", cluster_path(cluster, "migrate"), body, {"migrated": migrated})
 
@@ -180,7 +183,7 @@ def update_cluster_migration(target: Target, /, cluster: str, migrated: bool, **
 @_CLUSTER
 @click.pass_obj
 def list_failure_domains(target: Target, cluster: str) -> None:
-    """The failure domains of a cluster."""
+    """List the failure domains of a cluster."""
     value = ask(target, "GET", cluster_path(cluster, "failureDomains")).value
     show(target, f"Failure domains of {cluster}", value)
 
@@ -190,7 +193,7 @@ def list_failure_domains(target: Target, cluster: str) -> None:
 @_DOMAIN
 @click.pass_obj
 def get_failure_domain(target: Target, cluster: str, domain_name: str) -> None:
-    """One failure domain."""
+    """Show one failure domain."""
     value = ask(target, "GET", cluster_path(cluster, "failureDomains", domain_name)).value
     show(target, f"Failure domain {domain_name} of {cluster}", value)
 
@@ -201,7 +204,7 @@ def get_failure_domain(target: Target, cluster: str, domain_name: str) -> None:
 @_BROKERS
 @click.pass_obj
 def create_failure_domain(target: Target, cluster: str, domain_name: str, broker_list: str) -> None:
-    """Say which brokers are a failure domain."""
+    """Create a failure domain from a list of brokers."""
     body = {"brokers": comma_list(broker_list)}
     ask(target, "POST", cluster_path(cluster, "failureDomains", domain_name), body)
 
@@ -212,7 +215,7 @@ def create_failure_domain(target: Target, cluster: str, domain_name: str, broker
 @_BROKERS
 @click.pass_obj
 def update_failure_domain(target: Target, cluster: str, domain_name: str, broker_list: str) -> None:
-    """Say which brokers are a failure domain now."""
+    """Replace the brokers of a failure domain."""
     body = {"brokers": comma_list(broker_list)}
     ask(target, "POST", cluster_path(cluster, "failureDomains", domain_name), body)
 

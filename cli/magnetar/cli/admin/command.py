@@ -1,4 +1,4 @@
-"""`magnetar admin`: inspects and changes a cluster. A group is imported when it is used."""
+"""`magnetar admin`: inspects and changes a cluster. Each group is imported on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     default="etcd:127.0.0.1:2379",
     show_default=True,
     metavar="URL",
-    help="Where the cluster's metadata is: etcd:HOST:PORT,...; also from MAGNETAR_METADATA_STORE_URL.",
+    help="URL of the metadata store: etcd:HOST:PORT,...; also from MAGNETAR_METADATA_STORE_URL.",
 )
 @click.option(
     "--cluster",
@@ -26,7 +26,7 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     default="standalone",
     show_default=True,
     metavar="NAME",
-    help="The cluster's name (clusterName); also from MAGNETAR_CLUSTER_NAME.",
+    help="Cluster name (clusterName); also from MAGNETAR_CLUSTER_NAME.",
 )
 @click.option(
     "--admin-url",
@@ -34,49 +34,55 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     default="http://localhost:8080",
     show_default=True,
     metavar="URL",
-    help="Where a broker's HTTP is, for tenants, namespaces and topics; also from MAGNETAR_ADMIN_URL.",
+    help="HTTP URL of a broker, for tenants, namespaces and topics; also from MAGNETAR_ADMIN_URL.",
 )
 @click.option(
     "--output",
     type=click.Choice(["auto", "table", "plain", "json"]),
     default="auto",
     show_default=True,
-    help="How answers look; auto is a table on a terminal, and tab-separated or JSON elsewhere.",
+    help="Output format; auto is a table on a terminal, otherwise tab-separated or JSON.",
 )
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="The same as --output json; may stand at the end of the line, too.",
+    help="Same as --output json; accepted anywhere on the line.",
 )
 @click.option(
     "--token",
     envvar="MAGNETAR_TOKEN",
     default="",
     metavar="TEXT",
-    help="A token to be known by; file:PATH reads it. Also from MAGNETAR_TOKEN.",
+    help="Authentication token, or file:PATH; also from MAGNETAR_TOKEN.",
 )
 @click.option(
-    "--auth-params", default="", metavar="TEXT", help="The same as pulsar-admin writes it: token:TEXT."
+    "--auth-params",
+    default="",
+    metavar="TEXT",
+    help="Authentication token in pulsar-admin's form: token:TEXT.",
 )
 @click.option(
-    "--auth-plugin", default="", metavar="NAME", help="token, or the name of Pulsar's class for it."
+    "--auth-plugin",
+    default="",
+    metavar="NAME",
+    help="Authentication plugin: token, or the name of Pulsar's class for it.",
 )
 @click.option(
     "--tls-trust-cert-path",
     "trust_certs_file",
     default="",
     metavar="FILE",
-    help="Certificates (PEM) that are trusted instead of the system's.",
+    help="Trusted CA certificates (PEM file), instead of the system's.",
 )
-@click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any certificate.")
+@click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any server certificate.")
 @click.option(
     "--request-timeout",
     "timeout_s",
     type=click.FloatRange(min=0.1),
     default=60.0,
     show_default=True,
-    help="Seconds that a broker may take to answer.",
+    help="Timeout of a request to a broker, in seconds.",
 )
 @click.pass_context
 def admin(
@@ -93,9 +99,9 @@ def admin(
     allow_insecure: bool,
     timeout_s: float,
 ) -> None:
-    """Look after a cluster.
+    """Manage a cluster.
 
-    Groups, verbs and flags are those of pulsar-admin.
+    Groups, verbs and flags match pulsar-admin.
     """
     if as_json or context.meta.get(AS_JSON):
         output = "json"
@@ -206,11 +212,13 @@ def _quotas() -> click.Group:
     return quotas
 
 
-admin.add_command(LazyGroup("bookies", _bookies, "Bookies, and what auto-recovery does about them."))
-admin.add_command(LazyGroup("clusters", _clusters, "Clusters: where they are reached, what they consist of."))
-admin.add_command(LazyGroup("brokers", _brokers, "Brokers, and their settings while they run."))
-admin.add_command(LazyGroup("broker-stats", _broker_stats, "Figures of one broker."))
-admin.add_command(LazyGroup("ns-isolation-policy", _isolation, "Which brokers may serve which namespaces."))
+admin.add_command(LazyGroup("bookies", _bookies, "Manage bookies and show auto-recovery."))
+admin.add_command(LazyGroup("clusters", _clusters, "Manage clusters, their URLs and failure domains."))
+admin.add_command(LazyGroup("brokers", _brokers, "Manage brokers and their dynamic settings."))
+admin.add_command(LazyGroup("broker-stats", _broker_stats, "Show statistics of one broker."))
+admin.add_command(
+    LazyGroup("ns-isolation-policy", _isolation, "Manage which brokers may serve which namespaces.")
+)
 
 
 def _orphans() -> click.Group:
@@ -234,25 +242,29 @@ def _ledgers() -> click.Group:
 
 
 admin.add_command(
-    LazyGroup("ledgers", _ledgers, "Ledgers that nothing can decide, and what was decided of them.")
+    LazyGroup("ledgers", _ledgers, "Close ledgers whose recovery is stuck, and list such decisions.")
 )
-admin.add_command(LazyGroup("metadata", _metadata, "Copies of metadata, and what follows a restoration."))
-admin.add_command(LazyGroup("orphans", _orphans, "What nothing in metadata names any more."))
-admin.add_command(LazyGroup("resource-quotas", _quotas, "How much load bundles are expected to be."))
-admin.add_command(LazyGroup("tenants", _tenants, "Tenants: whose namespaces they are."))
+admin.add_command(
+    LazyGroup("metadata", _metadata, "Back up and restore metadata, and reconcile it after a restore.")
+)
+admin.add_command(LazyGroup("orphans", _orphans, "List and delete data that metadata no longer references."))
+admin.add_command(LazyGroup("resource-quotas", _quotas, "Manage the expected load of bundles."))
+admin.add_command(LazyGroup("tenants", _tenants, "Manage tenants."))
 admin.add_command(
     LazyGroup(
         "namespaces",
         _all_of_namespaces,
-        "Namespaces, and the policies of all their topics.",
+        "Manage namespaces and their policies.",
         first=_namespaces,
     )
 )
 admin.add_command(
-    LazyGroup("topics", _all_of_topics, "Topics, their subscriptions and their figures.", first=_topics)
+    LazyGroup(
+        "topics", _all_of_topics, "Manage topics and subscriptions, and show their statistics.", first=_topics
+    )
 )
-admin.add_command(LazyGroup("schemas", _schemas, "Schemas of topics, version by version."))
-admin.add_command(LazyGroup("topicPolicies", _topic_policies, "Policies of single topics."))
+admin.add_command(LazyGroup("schemas", _schemas, "Manage the schema versions of topics."))
+admin.add_command(LazyGroup("topicPolicies", _topic_policies, "Manage the policies of single topics."))
 for old_name, load in (
     ("persistent", _all_of_topics),
     ("non-persistent", _all_of_topics),

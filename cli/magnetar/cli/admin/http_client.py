@@ -1,6 +1,6 @@
-"""Asks a broker's admin API for the commands of `magnetar admin`, with nothing but the standard library.
+"""HTTP client of `magnetar admin` for a broker's admin API; uses only the standard library.
 
-Exit codes: 0 done, 1 the broker refused, 2 the command line is wrong, 3 no broker answers.
+Exit codes: 0 done, 1 the broker refused the request, 2 usage error, 3 no broker answers.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 REDIRECTS_MAX: Final = 10
 _FOLLOWED_AS_SENT: Final = (307, 308)
 _FOLLOWED: Final = (301, 302, 303, *_FOLLOWED_AS_SENT)
-"""By reads: what stands before a broker may send them on like this."""
+"""Redirect statuses followed for reads: a load balancer in front of brokers may send them."""
 
 _NEXT: Final = {
     401: "; give a valid token with --token",
     403: "; ask an administrator for the permission, or use another --token",
-    502: "; is --admin-url that of a broker?",
-    503: "; try again in a moment, or ask another broker with --admin-url",
+    502: "; check that --admin-url is the HTTP URL of a broker",
+    503: "; retry shortly, or use another broker with --admin-url",
 }
-"""Remedies by status, where the broker's reason cannot name one."""
+"""Remedies by HTTP status, appended to the broker's reason."""
 
 _STRANGE_CHARS_MAX: Final = 300
 
 NOTHING: Final = object()
-"""Stands for a request without a body."""
+"""Marks a request without a body."""
 
 
 class NoBroker(click.ClickException):
@@ -57,7 +57,9 @@ class NoOwner(click.ClickException):
 
 
 class _AsTheyAre(urllib.request.HTTPRedirectHandler):
-    """Redirects are followed by `ask`, writes as well as reads, which knows then where it was sent."""
+    """Disables urllib's redirects: `ask` follows them for reads and writes, and keeps the target for
+    errors.
+    """
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -72,7 +74,7 @@ class Answer:
 
     @property
     def value(self) -> Any:
-        """The JSON of the body, or its text; None when there is none."""
+        """The parsed JSON body, or its text; None without a body."""
         if not self.body:
             return None
         try:
@@ -90,9 +92,9 @@ def ask(
     *,
     only_there: bool = False,
 ) -> Answer:
-    """One call, at the broker that it is sent on to. Raises ClickException with the broker's reason.
+    """Send one request and follow redirects to its broker. Raises ClickException with the broker's reason.
 
-    `only_there`: it is meant for the broker at --admin-url, and for no other.
+    `only_there`: refuse redirects; the request is for the broker at --admin-url only.
     """
     base = target.admin_url.rstrip("/")
     _check(target)
@@ -119,39 +121,47 @@ def ask(
                 followed = _FOLLOWED if method == "GET" else _FOLLOWED_AS_SENT
                 if error.code not in followed or "Location" not in error.headers:
                     told = _reason(error.code, error.read(), path)
-                    # Brokers have lines about each bug, and about each change that they were asked for.
+                    # Brokers log each internal error and each change request with its request id.
                     if error.code == 500 or (error.code > 500 and method != "GET"):
-                        told = f"{told}; its lines in the log have request_id {request_id}"
+                        told = f"{told}; search the broker's log for request_id {request_id}"
                     raise click.ClickException(told) from error
                 url, sent_on = urljoin(url, error.headers["Location"]), True
                 if only_there:
                     owner = _printable(urlsplit(url).netloc)
                     raise click.ClickException(
-                        f"{base} is no broker, and sends us on to one of several, {owner}: name the one that "
-                        "you mean with --admin-url"
+                        f"{base} is not a broker and redirects to one of several brokers, {owner}: "
+                        "name the broker with --admin-url"
                     ) from error
                 if not url.startswith(("http://", "https://")):
-                    raise click.ClickException(f"{base} sends us on to {_printable(url)!r}") from error
-        except (OSError, HTTPException, UnicodeError) as error:  # The last: a host that can have no address.
+                    raise click.ClickException(
+                        f"{base} redirects to the invalid URL {_printable(url)!r}"
+                    ) from error
+        except (
+            OSError,
+            HTTPException,
+            UnicodeError,
+        ) as error:  # UnicodeError: a host name that cannot be encoded.
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, TimeoutError):
-                reason = f"nothing came within {target.timeout_s:g} s (--request-timeout)"
+                reason = f"no response within {target.timeout_s:g} s (--request-timeout)"
             elif isinstance(reason, OSError) and not isinstance(reason, ssl.SSLError):
                 reason = reason.strerror or reason
             if sent_on:
                 owner = _printable("{0.scheme}://{0.netloc}".format(urlsplit(url)))
                 raise NoOwner(
-                    f"{base} says that {owner} does this, which does not answer: {_printable(reason)}; "
-                    "if that broker has just died, another one takes over within seconds: try again"
+                    f"{base} redirects to {owner}, which does not answer: {_printable(reason)}; "
+                    "if that broker has just failed, another one takes over within seconds: retry"
                 ) from error
             raise NoBroker(
-                f"no broker answers at {base}: {_printable(reason)}; start one, or name it with --admin-url"
+                f"no broker answers at {base}: {_printable(reason)}; start one, or set --admin-url"
             ) from error
-    raise click.ClickException(f"brokers sent the request from one to the other {REDIRECTS_MAX} times")
+    raise click.ClickException(
+        f"too many redirects between brokers: {REDIRECTS_MAX}; retry when bundles are assigned"
+    )
 
 
 def _tls(target: Target) -> ssl.SSLContext | None:
-    """None: as the system does it."""
+    """Return the TLS context; None for the system's defaults."""
     if not (target.trust_certs_file or target.allow_insecure):
         return None
     try:
@@ -165,7 +175,7 @@ def _tls(target: Target) -> ssl.SSLContext | None:
 
 
 def _check(target: Target) -> None:
-    """Raises UsageError for what cannot even be sent."""
+    """Build the request. Raises UsageError for an invalid URL or token."""
     try:
         parts = urlsplit(target.admin_url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -174,21 +184,24 @@ def _check(target: Target) -> None:
     if not good or any(character.isspace() for character in target.admin_url):
         raise click.UsageError(f"--admin-url {target.admin_url!r} is not a URL; write it as http://HOST:PORT")
     if not (target.token.isascii() and target.token.isprintable()):
-        raise click.UsageError("the token has characters that no token has, such as a line break")
+        raise click.UsageError("the token has invalid characters, such as a line break")
 
 
 def _reason(status: int, body: bytes, path: str) -> str:
     try:
         reason = json.loads(body)["reason"]
     except (ValueError, KeyError, TypeError):
-        reason = _printable(body.decode(errors="replace").strip()) or "no reason is given"
-        return f"{reason} (HTTP {status}){_NEXT.get(status, '; is --admin-url that of a broker?')}"
+        reason = _printable(body.decode(errors="replace").strip()) or "no reason given"
+        return (
+            f"{reason} (HTTP {status})"
+            f"{_NEXT.get(status, '; check that --admin-url is the HTTP URL of a broker')}"
+        )
     what_next = _listing(path) if status == 404 else "" if "again" in reason else _NEXT.get(status, "")
     return f"{reason} (HTTP {status}){what_next}"
 
 
 def _listing(path: str) -> str:
-    """Which command shows what there is, when something is not there."""
+    """Return a hint at the command that lists existing resources, for a resource that was not found."""
     parts = [unquote(part) for part in path.split("/")[3:]]
     match parts:
         case ["persistent" | "non-persistent", tenant, namespace, topic, "subscription", *_]:
@@ -203,11 +216,11 @@ def _listing(path: str) -> str:
             command = "clusters list"
         case _:
             return ""
-    return f"; `magnetar admin {command}` shows what there is"
+    return f"; `magnetar admin {command}` lists existing ones"
 
 
 def _printable(reason: object) -> str:
-    """A foreign text without control characters, truncated when it is long."""
+    """Return an untrusted text without control characters, truncated when it is long."""
     text = "".join(each if each.isprintable() else " " for each in str(reason))
     return text if len(text) <= _STRANGE_CHARS_MAX else f"{text[:_STRANGE_CHARS_MAX]} ..."
 
@@ -242,17 +255,17 @@ def topic_path(text: str) -> str:
 
 
 def path_of(level: str, text: str) -> str:
-    """The path of the 'namespace' or 'topic' that is meant. Raises BadParameter."""
+    """Return the REST path of a 'namespace' or 'topic'. Raises BadParameter."""
     return namespace_path(text) if level == "namespace" else topic_path(text)
 
 
 def subscription_path(topic: str, subscription: str) -> str:
-    """The name of a subscription is encoded twice, as the API wants it."""
+    """Return the REST path of a subscription; the API requires its name to be encoded twice."""
     return f"{topic_path(topic)}/subscription/{quote(quote(subscription, safe=''), safe='')}"
 
 
 def show(target: Target, title: str, value: Any, *, asked: bool = False) -> None:
-    """An answer: drawn on a terminal, JSON for programs. Without one, nothing, unless it was `asked`."""
+    """Print a response: drawn on a terminal, JSON for programs. Prints None only if `asked` is set."""
     if value is None:
         if asked:
             print(f"{title}: not set" if on_terminal(target) else "null")
@@ -276,10 +289,10 @@ def show(target: Target, title: str, value: Any, *, asked: bool = False) -> None
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether it is a record without records in it."""
+    """Return whether a value is a flat record."""
     return isinstance(value, dict) and not any(isinstance(each, dict) for each in value.values())
 
 
 def _cell(value: Any) -> Any:
-    """Nested values as JSON."""
+    """Return a value as text; nested values as JSON."""
     return json.dumps(value) if isinstance(value, dict | list | bool) else value

@@ -19,14 +19,14 @@ _POLICY = click.argument("policy", metavar="policy-name")
 
 @click.group()
 def isolation() -> None:
-    """Which brokers may serve which namespaces."""
+    """Manage which brokers may serve which namespaces."""
 
 
 @isolation.command(name="list")
 @_CLUSTER
 @click.pass_obj
 def list_policies(target: Target, cluster: str) -> None:
-    """All policies of a cluster."""
+    """List all isolation policies of a cluster."""
     show(target, f"Policies of {cluster}", ask(target, "GET", cluster_path(cluster, _POLICIES)).value)
 
 
@@ -42,15 +42,20 @@ def get(target: Target, cluster: str, policy: str) -> None:
 @isolation.command(name="set")
 @_CLUSTER
 @_POLICY
-@click.option("--namespaces", required=True, help="Regular expressions, with commas between them.")
-@click.option("--primary", required=True, help="Of the brokers that serve them, likewise.")
-@click.option("--secondary", default="", help="Of those that do when too few of the others are up.")
+@click.option("--namespaces", required=True, help="Comma-separated regular expressions for namespaces.")
+@click.option("--primary", required=True, help="Comma-separated regular expressions for primary brokers.")
+@click.option(
+    "--secondary",
+    default="",
+    help="Comma-separated regular expressions for secondary brokers, used when too few primary "
+    "brokers are up.",
+)
 @click.option(
     "--auto-failover-policy-type",
     "policy_type",
     type=click.Choice(["min_available"]),
     required=True,
-    help="When too few are.",
+    help="Failover policy: when to use secondary brokers.",
 )
 @click.option(
     "--auto-failover-policy-params",
@@ -63,7 +68,7 @@ def get(target: Target, cluster: str, policy: str) -> None:
     "--unload-scope",
     type=click.Choice(["all_matching", "none", "changed"]),
     default=None,
-    help="Kept and shown: bundles stay where they are until they are unloaded.",
+    help="Stored and shown, without effect: bundles are not unloaded when a policy changes.",
 )
 @click.pass_obj
 def set_policy(
@@ -103,16 +108,16 @@ def delete(target: Target, cluster: str, policy: str) -> None:
 @_CLUSTER
 @click.pass_obj
 def brokers(target: Target, cluster: str) -> None:
-    """The isolation policies of each broker."""
+    """List the isolation policies of each broker."""
     value = ask(target, "GET", cluster_path(cluster, _POLICIES, "brokers")).value
     show(target, f"Brokers of {cluster}", value)
 
 
 @isolation.command()
 @_CLUSTER
-@click.option("--broker", required=True, metavar="HOST:PORT", help="The broker's HTTP.")
+@click.option("--broker", required=True, metavar="HOST:PORT", help="HTTP address of the broker.")
 @click.pass_obj
 def broker(target: Target, cluster: str, broker: str) -> None:
-    """The isolation policies of one broker."""
+    """Show the isolation policies of one broker."""
     value = ask(target, "GET", cluster_path(cluster, _POLICIES, "brokers", broker)).value
     show(target, f"Broker {broker}", value)

@@ -1,8 +1,8 @@
-"""`magnetar admin ledgers`: ledgers that nothing can decide, and what operators decided of them.
+"""`magnetar admin ledgers`: ledgers whose recovery is stuck, and operators' decisions on them.
 
-A ledger whose writer is gone ends where enough bookies are certain that no entry follows. Where some are in
-doubt, or are gone for good, it waits, and its topic with it. Whoever knows what became of these bookies can
-end it here; the decision is written in one transaction with the end.
+Recovery closes a ledger at the last entry once enough bookies confirm that no entry follows. While bookies
+are in doubt or lost, recovery waits, and the topic is unavailable. An operator can close such a ledger here.
+The decision is recorded in the same transaction as the close.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ DECISIONS: Final = ("ledger", "ended_at", "confirmed_until", "when", "by", "reas
 
 @click.group()
 def ledgers() -> None:
-    """Ledgers that nothing can decide, and what operators decided of them."""
+    """Close ledgers whose recovery is stuck, and list such decisions."""
 
 
 @ledgers.command()
 @bookie_options
 @click.pass_obj
 def stuck(target: Target, bookies: BookieOptions) -> None:
-    """Ledgers whose recovery waits for bookies that are in doubt, or away.
+    """List ledgers whose recovery waits for bookies that are in doubt or unavailable.
 
-    Reads the metadata of all ledgers, and asks the bookies of those under recovery. Changes nothing.
+    Reads the metadata of all ledgers and queries the bookies of ledgers under recovery. Read-only.
     """
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
@@ -70,7 +70,7 @@ def stuck(target: Target, bookies: BookieOptions) -> None:
                         found = await examine(value, cluster.clients)
                         if not found.decided:
                             rows.append(_stuck_row(found))
-        show_rows(target, f"Ledgers that nothing can decide: {len(rows)}", STUCK, rows)
+        show_rows(target, f"Ledgers with a stuck recovery: {len(rows)}", STUCK, rows)
         return 0
 
     with_metadata(target, run)
@@ -83,37 +83,38 @@ def stuck(target: Target, bookies: BookieOptions) -> None:
     type=click.IntRange(min=-1),
     required=True,
     metavar="ENTRY",
-    help="Its last entry: between `confirmed_until` and `found_until` of `ledgers stuck`; -1: it is empty.",
+    help="Last entry to keep: between `confirmed_until` and `found_until` of `ledgers stuck`; -1: none.",
 )
-@click.option("--reason", required=True, metavar="TEXT", help="Why this is right; recorded.")
-@click.option("--yes", is_flag=True, help="Do it; without it, only say what could be lost.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason for the decision; recorded.")
+@click.option("--yes", is_flag=True, help="Close the ledger; without it, only show what could be lost.")
 @bookie_options
 @click.pass_obj
 def end(target: Target, ledger_id: int, at: int, reason: str, yes: bool, bookies: BookieOptions) -> None:
-    """End a ledger that nothing can decide.
+    """Close a ledger whose recovery is stuck.
 
-    What followed ENTRY is no part of its topic any more, even if a bookie that is away or in doubt had it
-    confirmed. Its old writer must be gone. The decision is recorded: `ledgers decisions`.
+    Entries after ENTRY are removed from the topic, even if an unavailable bookie had confirmed them. The old
+    writer must have stopped. The decision is recorded; `ledgers decisions` lists it.
     """
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         found = await metadata.get(keys.ledger(ledger_id))
         if found is None:
-            raise click.ClickException(f"there is no ledger {ledger_id}")
+            raise click.ClickException(f"ledger {ledger_id} not found")
         value = decode(LedgerMetadata, found.value)
         if value.state != LedgerMetadata.IN_RECOVERY:
             state = LedgerMetadata.State.Name(value.state)
-            raise click.ClickException(f"ledger {ledger_id} is {state}, and under no recovery that waits")
+            raise click.ClickException(f"ledger {ledger_id} is {state}, and its recovery is not stuck")
         async with _bookies(metadata, keys, bookies) as cluster:
             seen = await examine(value, cluster.clients)
             if seen.decided:
                 raise click.ClickException(
-                    f"ledger {ledger_id} needs no decision: a recovery ends it at {seen.last_found}"
+                    f"ledger {ledger_id} needs no decision: recovery closes it at entry {seen.last_found}"
                 )
             if not seen.last_confirmed <= at <= seen.last_found:
                 raise click.ClickException(
-                    f"ledger {ledger_id} cannot end at {at}: those up to {seen.last_confirmed} are confirmed,"
-                    f" and none after {seen.last_found} can be had"
+                    f"ledger {ledger_id} cannot be closed at entry {at}: entries up to "
+                    f"{seen.last_confirmed} are confirmed,"
+                    f" and none after {seen.last_found} can be read"
                 )
             lost = _could_be_lost(seen, at)
             if not yes:
@@ -133,7 +134,7 @@ def end(target: Target, ledger_id: int, at: int, reason: str, yes: bool, bookies
 @ledgers.command()
 @click.pass_obj
 def decisions(target: Target) -> None:
-    """Decisions of operators: which ledgers, where they end, when, by whom, why."""
+    """List operators' decisions: ledger, last entry, time, user and reason."""
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         items = (await metadata.children(keys.ledger_decisions_prefix)).items
@@ -152,7 +153,7 @@ class _Cluster:
     clients: GrpcBookieClients
 
     async def end(self, seen: Examined, at: int, reason: str) -> LedgerDecision:
-        """Close the ledger at an entry, and record who said so."""
+        """Close the ledger at an entry, and record the decision with its user."""
         clock, rng = SystemClock(), random.SystemRandom()
         config = QuorumConfig()
         decision = decision_of(seen, at, reason, clock.wall_ms())
@@ -173,16 +174,20 @@ class _Cluster:
             raise click.ClickException(str(error)) from error
         if closed.last_entry_id != at:
             raise click.ClickException(
-                f"ledger {seen.ref.id} was ended at {closed.last_entry_id} by another process meanwhile"
+                f"ledger {seen.ref.id} was closed at entry {closed.last_entry_id} by another process "
+                "in the meantime"
             )
         log.warning(
-            "a ledger was ended on an operator's word", ledger=seen.ref.id, last=at, by=decision.decided_by
+            "a ledger was closed by an operator's decision",
+            ledger=seen.ref.id,
+            last=at,
+            by=decision.decided_by,
         )
         return decision
 
 
 def decision_of(seen: Examined, at: int, reason: str, now_ms: int) -> LedgerDecision:
-    """The record of a decision of this process's user."""
+    """Return the record of a decision by this process's user."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -201,7 +206,7 @@ def decision_of(seen: Examined, at: int, reason: str, now_ms: int) -> LedgerDeci
 
 @asynccontextmanager
 async def _bookies(metadata: MetadataStore, keys: Keys, options: BookieOptions) -> AsyncIterator[_Cluster]:
-    configure(level="warning")  # to standard error: what is printed is for programs
+    configure(level="warning")  # Standard error: programs parse standard output.
     async with AsyncExitStack() as opened:
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)
@@ -222,12 +227,12 @@ def _stuck_row(found: Examined) -> Row:
 
 
 def _could_be_lost(found: Examined, at: int) -> str:
-    """The possible loss of an end at an entry."""
+    """Return a text about what closing at an entry could lose."""
     costs = []
     if at < found.last_found:
-        costs.append(f"entries {at + 1} to {found.last_found}, which are there and may have been confirmed")
+        costs.append(f"entries {at + 1} to {found.last_found}, which exist and may have been confirmed")
     after = max(at, found.last_found) + 1
-    costs.append(f"entries from {after} on that only {', '.join(found.in_doubt)} had")
+    costs.append(f"entries from {after} on that only {', '.join(found.in_doubt)} stored")
     return "; ".join(costs)
 
 

@@ -17,14 +17,14 @@ KINDS: Final = ("ledger", "topic-ledger", "topic", "partitioned-topic", "topic-p
 
 @click.group()
 def orphans() -> None:
-    """Ledgers and keys that metadata no longer references."""
+    """List and delete ledgers and keys that metadata no longer references."""
 
 
 @orphans.command(name="list")
-@click.option("--look", is_flag=True, help="Look now, instead of telling what the last look found.")
+@click.option("--look", is_flag=True, help="Scan now instead of showing the last scan.")
 @click.pass_obj
 def list_orphans(target: Target, look: bool) -> None:
-    """The orphans found, since when, and whether they may be cleared."""
+    """List orphans, their age, and whether they may be deleted."""
     value = ask(target, "GET", PATH, query={"look": look or None}).value
     if target.output == "json":
         show(target, "Orphans", value)
@@ -32,9 +32,9 @@ def list_orphans(target: Target, look: bool) -> None:
     rows = [_row(each) for each in value["orphans"]]
     show_rows(target, "Orphans", ("kind", "what", "reason", "bytes", "since", "settled"), rows)
     if value.get("halted"):
-        click.echo(f"The broker clears nothing on its own: {value['halted']}.", err=True)
+        click.echo(f"The broker does not delete orphans automatically: {value['halted']}.", err=True)
     if value.get("truncated"):
-        click.echo("There are more: these are the first.", err=True)
+        click.echo("The list is truncated.", err=True)
 
 
 def _row(orphan: dict[str, Any]) -> dict[str, Any]:
@@ -42,13 +42,13 @@ def _row(orphan: dict[str, Any]) -> dict[str, Any]:
 
 
 @orphans.command()
-@click.option("--kind", type=click.Choice(KINDS), help="Only these; all when not given.")
-@click.option("--yes", is_flag=True, help="Do it; without it, only say what would be cleared.")
+@click.option("--kind", type=click.Choice(KINDS), help="Only these orphans; default: all.")
+@click.option("--yes", is_flag=True, help="Delete them; without it, only show what would be deleted.")
 @click.pass_obj
 def clear(target: Target, kind: str | None, yes: bool) -> None:
-    """Look now, and clear what has been an orphan for long enough (magnetarOrphanAgeMinSeconds).
+    """Scan now, and delete orphans older than magnetarOrphanAgeMinSeconds.
 
-    Ends with 1 when something could not be cleared.
+    Exits with 1 when a deletion failed.
     """
     value = ask(target, "POST", PATH, query={"dryRun": not yes, "kind": kind}).value
     if target.output == "json":
@@ -59,6 +59,6 @@ def clear(target: Target, kind: str | None, yes: bool) -> None:
         rows += [{"key": key, "outcome": "failed"} for key in value["failed"]]
         show_rows(target, "Orphans", ("key", "outcome"), rows)
     if not yes and value["cleared"]:
-        click.echo("Nothing was cleared; --yes does it.", err=True)
+        click.echo("Nothing was deleted; add --yes to delete.", err=True)
     if value["failed"]:
-        raise click.ClickException("not everything could be cleared; the broker's log says why")
+        raise click.ClickException("some orphans could not be deleted; see the broker's log")

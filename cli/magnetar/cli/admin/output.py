@@ -1,4 +1,4 @@
-"""How answers to an operator look: a table on a terminal, tab-separated or JSON for programs."""
+"""Output of admin commands: a table on a terminal, tab-separated or JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _TEXT_CHARS_MIN: Final = 16
-"""A text is not folded into less than that."""
+"""Minimum width of a folded text column, in characters."""
 
 _NOTHING: Final = (0, None, "", "no", "None")
 
 
 def on_terminal(target: Target) -> bool:
-    """Whether to draw."""
+    """Return whether to draw for a terminal."""
     return target.output == "table" or (target.output == "auto" and sys.stdout.isatty())
 
 
 def show_rows(target: Target, title: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Several things of one kind."""
+    """Print a list of records."""
     if target.output == "json":
         print(json.dumps(rows, indent=2))
     elif on_terminal(target):
@@ -48,11 +48,10 @@ def show_facts(target: Target, title: str, facts: Row) -> None:
 
 
 def draw_rows(title: str, columns: Sequence[str], rows: Sequence[Row], *, spare_zeros: bool = False) -> bool:
-    """A table on a terminal; numbers rounded, and to the right. True when not all columns were drawn.
+    """Draw a table on a terminal, numbers rounded and right-aligned. Returns True when columns were left out.
 
-    Where a terminal is too narrow, columns of nothing but zeros are left out if that may be, from the right
-    and no more than needed; where that is not enough, rows are drawn one below the other: a heading is never
-    cut in pieces.
+    On a narrow terminal, all-zero columns are left out if allowed, from the right and only as needed. If that
+    is not enough, each row is drawn as a list of facts: headings are never wrapped.
     """
     if not rows:
         print(f"{title}: none")
@@ -87,7 +86,7 @@ def _numbers(column: str, rows: Sequence[Row]) -> bool:
 
 
 def _fits(columns: Sequence[str], rows: Sequence[Row], width: int) -> bool:
-    """Whether headings and numbers are whole, and texts need not be folded into slips."""
+    """Return whether headings and numbers fit unbroken, and texts are not folded too narrowly."""
     needed = 1
     for column in columns:
         longest = max(len(_human(row[column])) for row in rows)
@@ -96,7 +95,7 @@ def _fits(columns: Sequence[str], rows: Sequence[Row], width: int) -> bool:
 
 
 def draw_facts(title: str, facts: Row) -> None:
-    """One thing on a terminal; numbers rounded."""
+    """Draw one record on a terminal, numbers rounded."""
     if not facts:
         print(f"{title}: none")
         return
@@ -125,14 +124,14 @@ def _draw(title: str, table: object) -> None:
 
 
 def time_text(time_ms: int) -> str:
-    """A moment, for people and programs; empty for none."""
+    """Return a time as ISO 8601; empty for none."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if time_ms else ""
 
 
 def moment_text(time_ms: int) -> str:
-    """A moment to the second, for people, without the date when that is today's; UTC. Empty for none."""
+    """Return a UTC time to the second, without the date if it is today; empty for none."""
     if not time_ms:
         return ""
     from datetime import UTC, datetime

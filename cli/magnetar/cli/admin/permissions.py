@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 _NAMESPACE = click.argument("namespace", metavar="tenant/namespace")
-_ROLE = click.option("--role", "-r", required=True, help="The role.")
-_SUBSCRIPTION = click.option("--subscription", "-s", required=True, help="The subscription.")
+_ROLE = click.option("--role", "-r", required=True, help="Role name.")
+_SUBSCRIPTION = click.option("--subscription", "-s", required=True, help="Subscription name.")
 
 
 def add_permissions(group: click.Group, level: str) -> None:
-    """Give a group the commands of `level`, which is 'namespace' or 'topic'."""
+    """Add the permission commands of `level`, 'namespace' or 'topic', to a group."""
     name = click.argument(
         "name", metavar="tenant/namespace" if level == "namespace" else "persistent://tenant/namespace/topic"
     )
 
-    @group.command(name="permissions", help="What each role may do.")
+    @group.command(name="permissions", help="Show the permissions of each role.")
     @name
     @click.pass_obj
     def permissions(target: Target, name: str) -> None:
@@ -31,16 +31,16 @@ def add_permissions(group: click.Group, level: str) -> None:
             target, f"Permissions of {name}", ask(target, "GET", f"{path_of(level, name)}/permissions").value
         )
 
-    @group.command(name="grant-permission", help="Say what a role may do.")
+    @group.command(name="grant-permission", help="Grant permissions to a role.")
     @name
     @_ROLE
-    @click.option("--actions", "-a", required=True, help="produce, consume ...; with commas between them.")
+    @click.option("--actions", "-a", required=True, help="Comma-separated actions: produce, consume, ...")
     @click.pass_obj
     def grant(target: Target, name: str, role: str, actions: str) -> None:
         path = f"{path_of(level, name)}/permissions/{quote(role, safe='')}"
         ask(target, "POST", path, comma_list(actions))
 
-    @group.command(name="revoke-permission", help="Take what a role may do away.")
+    @group.command(name="revoke-permission", help="Revoke the permissions of a role.")
     @name
     @_ROLE
     @click.pass_obj
@@ -52,7 +52,7 @@ def add_permissions(group: click.Group, level: str) -> None:
 @_NAMESPACE
 @click.pass_obj
 def of_subscriptions(target: Target, namespace: str) -> None:
-    """Roles allowed to use each subscription."""
+    """Show the roles that may use each subscription."""
     value = ask(target, "GET", f"{namespace_path(namespace)}/permissions/subscription").value
     show(target, f"Subscriptions of {namespace}", value)
 
@@ -60,10 +60,10 @@ def of_subscriptions(target: Target, namespace: str) -> None:
 @click.command(name="grant-subscription-permission")
 @_NAMESPACE
 @_SUBSCRIPTION
-@click.option("--roles", "-rs", required=True, help="Roles, with commas between them.")
+@click.option("--roles", "-rs", required=True, help="Comma-separated roles.")
 @click.pass_obj
 def grant_subscription(target: Target, namespace: str, subscription: str, roles: str) -> None:
-    """Say who may use a subscription."""
+    """Grant roles access to a subscription."""
     path = f"{namespace_path(namespace)}/permissions/subscription/{twice(subscription)}"
     ask(target, "POST", path, comma_list(roles))
 
@@ -74,13 +74,13 @@ def grant_subscription(target: Target, namespace: str, subscription: str, roles:
 @_ROLE
 @click.pass_obj
 def revoke_subscription(target: Target, namespace: str, subscription: str, role: str) -> None:
-    """Take a subscription from a role."""
+    """Revoke a role's access to a subscription."""
     path = f"{namespace_path(namespace)}/permissions/{twice(subscription)}/{quote(role, safe='')}"
     ask(target, "DELETE", path)
 
 
 def twice(subscription: str) -> str:
-    """The name of a subscription as the API wants it."""
+    """Return the name of a subscription, encoded twice as the API requires."""
     return quote(quote(subscription, safe=""), safe="")
 
 

@@ -1,6 +1,6 @@
-"""Large answers on a terminal: figures as facts, and what there is several of as tables.
+"""Large responses on a terminal: scalar values as facts, lists as tables.
 
-People see rounded numbers, times as such, and not what is 0 or empty; programs get everything as it is.
+Terminals get rounded numbers and formatted times, without zeros and empty values; programs get the raw data.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from magnetar.cli.admin.output import Row, draw_facts, draw_rows, moment_text
 from magnetar.cli.quantity_text import size_text
 
 _ALL_FACTS_MAX: Final = 12
-"""So many facts are all shown, be they 0 or not."""
+"""Number of facts up to which zeros are shown as well."""
 
 _COLUMNS_MAX: Final = 8
 
 _SIZE: Final = re.compile(
     r"bytes|(storage|backlog|ledger|total|msg|message|offloaded\w*)size(?!.*MB)", re.IGNORECASE
 )
-"""Fields that are a number of bytes."""
+"""Names of fields that are sizes in bytes."""
 
 _EXACT_MAX: Final = 10_000
-"""From there on people want to see how many KiB or GiB that is."""
+"""Size in bytes from which KiB, MiB or GiB is shown as well."""
 
 _COLUMNS: Final[dict[str, dict[str, str]]] = {
     "publishers": {
@@ -82,11 +82,11 @@ _COLUMNS: Final[dict[str, dict[str, str]]] = {
         "ledger": "cursorLedger",
     },
 }
-"""By the name of what there is several of: heading -> field. A column with nothing or "no" is left out."""
+"""Columns by list name: heading -> field. A column with only empty values or "no" is left out."""
 
 
 def draw_record(title: str, record: Mapping[str, Any]) -> None:
-    """An answer with many fields, some of which hold records themselves."""
+    """Draw a response with many fields, some of which contain records."""
     if list(record.values()) == [[]]:
         print(f"{title}: none")
         return
@@ -114,11 +114,11 @@ def draw_record(title: str, record: Mapping[str, Any]) -> None:
         draw_facts(title, {name: _cell(name, value) for name, value in shown.items()})
     spared = [_draw_table(name, rows) for name, rows in tables.items()]
     if shown is not facts or any(spared):
-        print("What is 0, false or empty is not shown; --output json has everything.")
+        print("Zero, false and empty values are hidden; use --output json for all.")
 
 
 def _rows_of(value: Any) -> list[Row] | None:
-    """The records in a list, or in a dict by name; None when it holds none."""
+    """Return the records in a list, or in a dict by name; None when the value has none."""
     if (
         isinstance(value, dict)
         and any(value.values())
@@ -131,7 +131,7 @@ def _rows_of(value: Any) -> list[Row] | None:
 
 
 def _draw_table(name: str, rows: Sequence[Row]) -> bool:
-    """True when columns without anything were left out."""
+    """Draw a table; returns True when empty columns were left out."""
     known = _COLUMNS.get(name)
     if known is None:
         known = dict(list(_plain_fields(rows).items())[:_COLUMNS_MAX])
@@ -147,7 +147,9 @@ def _draw_table(name: str, rows: Sequence[Row]) -> bool:
 
 
 def _table_cell(head: str, field: str, value: Any) -> Any:
-    """Formats a value like a fact, but partitions by number; headings name the unit of sizes."""
+    """Formats a value like a fact, but partitions as their number, and sizes without a unit (the heading
+    has it).
+    """
     if head == "partition":
         number = str(value).rpartition("-partition-")[2]
         return int(number) if number.isdigit() else value

@@ -23,7 +23,7 @@ _FILE = click.option(
 
 
 def _path(topic: str) -> str:
-    """Schemas are a topic's whichever its domain is."""
+    """Return the REST path of a topic's schemas, which ignores the topic's domain."""
     parts = topic_path(topic).split("/")
     return "/".join(["/admin/v2/schemas", *parts[4:]])
 
@@ -37,16 +37,16 @@ def _posted(file: BinaryIO) -> Any:
 
 @click.group()
 def schemas() -> None:
-    """Schemas of topics."""
+    """Manage the schemas of topics."""
 
 
 @schemas.command()
 @_TOPIC
-@click.option("--version", "-v", type=int, default=None, help="Of this version; else the latest.")
-@click.option("--all-version", "-a", "every", is_flag=True, help="Every version.")
+@click.option("--version", "-v", type=int, default=None, help="Schema version; default: the latest.")
+@click.option("--all-version", "-a", "every", is_flag=True, help="Show all versions.")
 @click.pass_obj
 def get(target: Target, topic: str, version: int | None, every: bool) -> None:
-    """The schema of a topic."""
+    """Show the schema of a topic."""
     if every and version is not None:
         raise click.UsageError("give either --version or --all-version")
     path = f"{_path(topic)}/schema" if version is None else f"{_path(topic)}/schema/{version}"
@@ -59,10 +59,10 @@ def get(target: Target, topic: str, version: int | None, every: bool) -> None:
 
 @schemas.command()
 @_TOPIC
-@click.option("--force", "-f", is_flag=True, help="Messages lose theirs, too.")
+@click.option("--force", "-f", is_flag=True, help="Delete permanently; existing messages lose their schema.")
 @click.pass_obj
 def delete(target: Target, topic: str, force: bool) -> None:
-    """Delete the schemas of a topic; messages keep those of their versions."""
+    """Delete the schema of a topic; existing messages keep their schema versions."""
     ask(target, "DELETE", f"{_path(topic)}/schema", query={"force": force or None})
 
 
@@ -71,7 +71,7 @@ def delete(target: Target, topic: str, force: bool) -> None:
 @_FILE
 @click.pass_obj
 def upload(target: Target, topic: str, file: BinaryIO) -> None:
-    """Store a schema; shows its version."""
+    """Upload a schema and show its version."""
     value = ask(target, "POST", f"{_path(topic)}/schema", _posted(file)).value
     show(target, f"Schema of {topic}", value["version"])
 
@@ -81,7 +81,7 @@ def upload(target: Target, topic: str, file: BinaryIO) -> None:
 @_FILE
 @click.pass_obj
 def compatibility(target: Target, topic: str, file: BinaryIO) -> None:
-    """Whether a schema could be the next one of a topic."""
+    """Check whether a schema is compatible with the schemas of a topic."""
     value = ask(target, "POST", f"{_path(topic)}/compatibility", _posted(file)).value
     show(target, f"Compatibility with {topic}", value)
 
@@ -90,5 +90,5 @@ def compatibility(target: Target, topic: str, file: BinaryIO) -> None:
 @_TOPIC
 @click.pass_obj
 def metadata(target: Target, topic: str) -> None:
-    """Which versions of its schema a topic has."""
+    """List the schema versions of a topic."""
     show(target, f"Schemas of {topic}", ask(target, "GET", f"{_path(topic)}/metadata").value)

@@ -1,4 +1,4 @@
-"""The cluster that an admin command is for."""
+"""The target cluster of an admin command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which cluster is meant, and how answers are to look."""
+    """The target cluster, its credentials, and the output format."""
 
     metadata_url: str
     cluster: str

@@ -27,7 +27,7 @@ def list_tenants(target: Target) -> None:
 @click.argument("tenant")
 @click.pass_obj
 def get(target: Target, tenant: str) -> None:
-    """Admin roles and allowed clusters of a tenant."""
+    """Show the admin roles and allowed clusters of a tenant."""
     show(target, f"Tenant {tenant}", ask(target, "GET", tenant_path(tenant)).value)
 
 
@@ -38,16 +38,16 @@ def _info(admin_roles: str, allowed_clusters: str) -> dict[str, list[str]]:
     return {"adminRoles": split(admin_roles), "allowedClusters": split(allowed_clusters)}
 
 
-_ROLES = click.option("--admin-roles", "-r", default="", help="Roles, with commas between them.")
+_ROLES = click.option("--admin-roles", "-r", default="", help="Comma-separated roles.")
 
 
 def _clusters(target: Target, given: str) -> str:
-    """Those that were named, or all there are."""
+    """Return the named clusters, or all clusters."""
     return given or ",".join(ask(target, "GET", "/admin/v2/clusters").value)
 
 
 _CLUSTERS = click.option(
-    "--allowed-clusters", "-c", default="", help="Clusters, with commas between them; all when not given."
+    "--allowed-clusters", "-c", default="", help="Comma-separated clusters; default: all."
 )
 
 
@@ -73,7 +73,7 @@ def update(target: Target, tenant: str, admin_roles: str, allowed_clusters: str)
 
 @tenants.command()
 @click.argument("tenant")
-@click.option("--force", "-f", is_flag=True, help="With all its namespaces.")
+@click.option("--force", "-f", is_flag=True, help="Delete its namespaces as well.")
 @click.pass_obj
 def delete(target: Target, tenant: str, force: bool) -> None:
     """Delete a tenant that has no namespaces."""

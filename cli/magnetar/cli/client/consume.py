@@ -1,4 +1,4 @@
-"""`magnetar consume`: show the messages of a topic, as `pulsar-client consume` does."""
+"""`magnetar consume`: prints the messages of a topic, like `pulsar-client consume`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 @click.command()
 @click.argument("topic")
-@click.option("--subscription-name", "-s", "subscription", required=True, help="The subscription's name.")
+@click.option("--subscription-name", "-s", "subscription", required=True, help="Subscription name.")
 @click.option(
     "--subscription-type",
     "-t",
@@ -30,7 +30,7 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
     type=click.Choice(TYPES, case_sensitive=False),
     default="Exclusive",
     show_default=True,
-    help="Who else may consume with it.",
+    help="Subscription type.",
 )
 @click.option(
     "--subscription-position",
@@ -39,7 +39,7 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
     type=click.Choice(["Latest", "Earliest"], case_sensitive=False),
     default="Latest",
     show_default=True,
-    help="Where a subscription begins that is not there yet.",
+    help="Start position of a new subscription.",
 )
 @click.option(
     "--subscription-mode",
@@ -48,7 +48,7 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
     type=click.Choice(["Durable", "NonDurable"], case_sensitive=False),
     default="Durable",
     show_default=True,
-    help="Whether it stays when the command ends.",
+    help="Subscription mode; NonDurable is deleted when the command ends.",
 )
 @click.option(
     "--num-messages",
@@ -57,22 +57,31 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="End after so many; 0: go on until Ctrl-C.",
+    help="Number of messages to consume; 0: until Ctrl-C.",
 )
 @click.option("--regex", is_flag=True, help="TOPIC is a regular expression: tenant/namespace/expression.")
 @click.option(
-    "--rate", "-r", type=click.FloatRange(min=0), default=0.0, help="At most so many a second; 0: no limit."
+    "--rate",
+    "-r",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Maximum messages per second; 0: no limit.",
 )
-@click.option("--hex", "as_hex", is_flag=True, help="Content as bytes in hexadecimal.")
-@click.option("--hide-content", is_flag=True, help="Do not show content.")
-@click.option("--print-metadata", "-mp", "more", is_flag=True, help="Message id, times and producer, too.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each message.")
+@click.option("--hex", "as_hex", is_flag=True, help="Print content in hexadecimal.")
+@click.option("--hide-content", is_flag=True, help="Hide content.")
 @click.option(
-    "--queue-size", "-q", type=click.IntRange(min=1), default=1_000, show_default=True, help="Fetched ahead."
+    "--print-metadata", "-mp", "more", is_flag=True, help="Print message id, times and producer as well."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line per message.")
 @click.option(
-    "--schema-type", "-st", default="bytes", help="Makes no difference: content is shown as it is stored."
+    "--queue-size",
+    "-q",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    help="Receiver queue size.",
 )
+@click.option("--schema-type", "-st", default="bytes", help="No effect: content is printed as it is stored.")
 @client_options
 def consume(
     topic: str,
@@ -91,7 +100,7 @@ def consume(
     schema_type: str,
     **client: Any,
 ) -> None:
-    """Show messages and acknowledge them.
+    """Print messages and acknowledge them.
 
     \b
     magnetar consume my-topic -s my-subscription -p Earliest -n 0
@@ -127,7 +136,7 @@ async def _open(client: Client, topic: str, options: ConsumerOptions, *, regex: 
         return await Consumer.open(client, [topic], options)
     consumer = await Consumer.open_pattern(client, topic, options)
     if not consumer.topics:
-        click.echo(f"no topic matches {topic!r} yet; new ones are looked for once a minute", err=True)
+        click.echo(f"no topic matches {topic!r} yet; checking for new topics once a minute", err=True)
     return consumer
 
 
@@ -147,7 +156,7 @@ async def _consume(consumer: Consumer, stopped: asyncio.Event, count: int, rate:
             show(message)
             taken += 1
             if message.unreadable:
-                unreadable += 1  # Stays in the backlog, for a consumer that can read it.
+                unreadable += 1  # Not acknowledged: another consumer may be able to read it.
             else:
                 consumer.ack(message)
             if rate and (early := began + taken / rate - loop.time()) > 0:
@@ -165,7 +174,7 @@ async def _consume(consumer: Consumer, stopped: asyncio.Event, count: int, rate:
 
 
 def _print(message: Incoming, *, as_hex: bool, hide_content: bool, more: bool) -> None:
-    """In the form of pulsar-client; content is written as the bytes that it is."""
+    """Print a message in pulsar-client's format, its content as raw bytes."""
     parts = head_text(message.key, message.properties)
     if more:
         parts = [

@@ -1,4 +1,4 @@
-"""Common options of commands that publish and consume: the connection to the cluster, and the end."""
+"""Common options of commands that publish and consume: connection options and the exit code."""
 
 from __future__ import annotations
 
@@ -28,23 +28,26 @@ _OPTIONS = (
         default="pulsar://localhost:6650",
         show_default=True,
         metavar="URL",
-        help="Where brokers are: pulsar://HOST:PORT,... or pulsar+ssl://; also from MAGNETAR_SERVICE_URL.",
+        help="Service URL: pulsar://HOST:PORT,... or pulsar+ssl://; also from MAGNETAR_SERVICE_URL.",
     ),
     click.option(
         "--token",
         envvar="MAGNETAR_TOKEN",
         default="",
         metavar="TEXT",
-        help="A token to be known by; file:PATH reads it. Also from MAGNETAR_TOKEN.",
+        help="Authentication token, or file:PATH; also from MAGNETAR_TOKEN.",
     ),
     click.option(
         "--auth-params",
         default="",
         metavar="TEXT",
-        help="The same as pulsar-client writes it: token:TEXT or file:PATH.",
+        help="Authentication token in pulsar-client's form: token:TEXT or file:PATH.",
     ),
     click.option(
-        "--auth-plugin", default="", metavar="NAME", help="token, or the name of Pulsar's class for it."
+        "--auth-plugin",
+        default="",
+        metavar="NAME",
+        help="Authentication plugin: token, or the name of Pulsar's class for it.",
     ),
     click.option(
         "--tls-trust-cert-path",
@@ -52,11 +55,13 @@ _OPTIONS = (
         "trust_certs_file",
         default="",
         metavar="FILE",
-        help="Certificates (PEM) that are trusted instead of the system's.",
+        help="Trusted CA certificates (PEM file), instead of the system's.",
     ),
-    click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any certificate."),
     click.option(
-        "--listener-name", default="", metavar="NAME", help="Which of a broker's listeners is meant."
+        "--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any server certificate."
+    ),
+    click.option(
+        "--listener-name", default="", metavar="NAME", help="Name of the brokers' advertised listener."
     ),
 )
 
@@ -68,7 +73,7 @@ class CannotReach(click.ClickException):
 
 
 def client_options(command: Command) -> Command:
-    """Add them to a command, which gets them as keyword arguments for `run_client`."""
+    """Add the options to a command, which passes them to `run_client` as keyword arguments."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -77,8 +82,8 @@ def client_options(command: Command) -> Command:
 def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Awaitable[int]]) -> NoReturn:
     """Run `work` with a client and end the process with its exit code; errors become one line.
 
-    Ctrl-C sets the event; a second one ends at once. Exit codes: 0 done, 1 the
-    broker refused, 2 the command line is wrong, 3 no broker answers.
+    The first Ctrl-C sets the event; the second ends the process. Exit codes: 0 done, 1 the
+    broker refused the request, 2 usage error, 3 no broker answers.
     """
     import asyncio
     import signal
@@ -96,7 +101,7 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
             stopped.set()
             loop.remove_signal_handler(signal.SIGINT)
 
-        with suppress(ValueError):  # Not in the main thread: it gets no signals.
+        with suppress(ValueError):  # Only the main thread receives signals.
             loop.add_signal_handler(signal.SIGINT, stop)
         client = Client(options)
         try:

@@ -1,4 +1,4 @@
-"""`magnetar produce`: publish some messages, as `pulsar-client produce` does."""
+"""`magnetar produce`: publishes messages, like `pulsar-client produce`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("topic")
 @click.option(
-    "--messages", "-m", "texts", multiple=True, help="A text to send; repeat it, or see --separator."
+    "--messages", "-m", "texts", multiple=True, help="Text to send; repeat for several, or see --separator."
 )
-@click.option("--files", "-f", multiple=True, type=click.File("rb"), help="A file to send; - is the input.")
+@click.option(
+    "--files",
+    "-f",
+    multiple=True,
+    type=click.File("rb"),
+    help="File to send as one message; - is standard input.",
+)
 @click.option(
     "--num-produce",
     "-n",
@@ -28,25 +34,33 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Send everything so many times.",
+    help="Number of times to send all messages.",
 )
 @click.option(
     "--rate",
     "-r",
     type=click.FloatRange(min=0),
     default=0.0,
-    help="Messages a second; 0: as fast as it goes.",
+    help="Messages per second; 0: unlimited.",
 )
-@click.option("--key", "-k", default=None, help="The key of all messages.")
+@click.option("--key", "-k", default=None, help="Key of all messages.")
 @click.option(
-    "--properties", "-p", multiple=True, help="key=value, with commas between several, or once for each."
+    "--properties", "-p", multiple=True, help="Property as key=value; repeat, or separate with commas."
 )
 @click.option(
-    "--separator", "-s", default=",", show_default=True, help="Between the texts of one --messages."
+    "--separator",
+    "-s",
+    default=",",
+    show_default=True,
+    help="Separator between texts in one --messages option.",
 )
-@click.option("--disable-batching", "-db", "unbatched", is_flag=True, help="Each message alone.")
+@click.option("--disable-batching", "-db", "unbatched", is_flag=True, help="Disable batching.")
 @click.option(
-    "--disable-replication", "-dr", "local", is_flag=True, help="The messages stay in their cluster."
+    "--disable-replication",
+    "-dr",
+    "local",
+    is_flag=True,
+    help="Do not replicate the messages to other clusters.",
 )
 @client_options
 def produce(
@@ -75,7 +89,7 @@ def produce(
     if not payloads:
         raise click.UsageError("nothing to send: give --messages or --files")
     if key is not None:
-        key.encode()  # A key is a text: what is none is refused before anything is sent.
+        key.encode()  # Checked before the first send: a key must be valid UTF-8.
     given = pairs(tuple(each for text in properties for each in text.split(",")), "--properties")
     messages = [Outgoing(payload, key, given, replicated=not local) for payload in payloads]
 

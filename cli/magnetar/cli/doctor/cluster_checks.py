@@ -24,11 +24,13 @@ _CLOCK_NEXT: Final = (
 
 
 def broker_findings(probes: Probes, admin_url: str, service_url: str, *, required: bool) -> Iterator[Finding]:
-    """Findings for the broker at `admin_url` and its peers. Not `required`: none may be running."""
+    """Findings for the broker at `admin_url` and its peers. If not `required`, a missing broker is no
+    failure.
+    """
     base = admin_url.rstrip("/")
     if not base.startswith(("http://", "https://")):
         what_next = "write --admin-url http://HOST:PORT"
-        yield Finding("broker", "failure", f"{admin_url!r} is no URL of HTTP", what_next)
+        yield Finding("broker", "failure", f"invalid HTTP URL {admin_url!r}", what_next)
         return
     try:
         answer = probes.http_get(f"{base}{_HEALTH}", HEALTH_TIMEOUT_S)
@@ -37,11 +39,11 @@ def broker_findings(probes: Probes, admin_url: str, service_url: str, *, require
             what_next = "start the broker, open the port in the firewall, or name another with --admin-url"
             yield Finding(f"broker {base}", "failure", str(error), what_next)
         else:
-            yield Finding(f"broker {base}", "skipped", "no broker listens there; --admin-url names one")
+            yield Finding(f"broker {base}", "skipped", "no broker listens there; set --admin-url")
         return
     if answer.url:
         broker = urlsplit(answer.url).netloc
-        yield Finding(f"discovery {base}", "ok", f"sends on to {broker}")
+        yield Finding(f"discovery {base}", "ok", f"redirects to {broker}")
     else:
         yield _health(f"broker {base}", answer)
         yield from _clock(f"clock of {base}", answer)
@@ -53,11 +55,9 @@ def broker_findings(probes: Probes, admin_url: str, service_url: str, *, require
 
 def _health(check: str, answer: HttpAnswer) -> Finding:
     if answer.status == 401 or answer.status == 403:
-        return Finding(check, "ok", f"answers, and wants to know who asks (HTTP {answer.status})")
+        return Finding(check, "ok", f"answers, and requires authentication (HTTP {answer.status})")
     if answer.status != 200:
-        return Finding(
-            check, "failure", f"HTTP {answer.status} {_reason(answer)}", "its log says what is wrong"
-        )
+        return Finding(check, "failure", f"HTTP {answer.status} {_reason(answer)}", "see the broker's log")
     return graded(
         check,
         answer.seconds,
@@ -69,7 +69,7 @@ def _health(check: str, answer: HttpAnswer) -> Finding:
 
 
 def _reason(answer: HttpAnswer) -> str:
-    """Why it is not healthy, in the broker's own words where it has some."""
+    """Return why the broker is not healthy, with the broker's reason if it gives one."""
     text = answer.body.decode(errors="replace").strip()
     try:
         said = json.loads(text)
@@ -79,14 +79,14 @@ def _reason(answer: HttpAnswer) -> str:
 
 
 def _clock(check: str, answer: HttpAnswer) -> Iterator[Finding]:
-    """By the Date of an answer, which has whole seconds: it is meant to be in the middle of its second."""
+    """Compare clocks by the Date header, which has whole seconds: assume the middle of that second."""
     try:
         theirs = parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5
     except (KeyError, ValueError, TypeError):
         return
     apart = theirs - answer.at_s
     direction = "ahead of" if apart > 0 else "behind"
-    text = "agrees to a second" if abs(apart) < 1.5 else f"{abs(apart):.0f} s {direction} this host"
+    text = "agrees within a second" if abs(apart) < 1.5 else f"{abs(apart):.0f} s {direction} this host"
     yield graded(check, abs(apart), SKEW_WARN_S, SKEW_FAIL_S, text, _CLOCK_NEXT)
 
 
@@ -99,18 +99,25 @@ def _service(probes: Probes, service_url: str) -> Finding:
         host = ""
     if not host or parts.scheme not in ("pulsar", "pulsar+ssl"):
         what_next = "write --url pulsar://HOST:PORT or pulsar+ssl://HOST:PORT"
-        return Finding("service", "failure", f"{service_url!r} is no service URL", what_next)
+        return Finding("service", "failure", f"invalid service URL {service_url!r}", what_next)
     check = f"service {host}:{port}"
     try:
         took = probes.connect(host, port, tls=tls)
     except Unreachable as error:
         what_next = "open the port in the firewall, check brokerServicePort, or name another with --url"
         return Finding(check, "failure", str(error), what_next)
-    return graded(check, took, 0.1, 1.0, f"reachable, in {ms_text(took)}", "the network between is slow")
+    return graded(
+        check,
+        took,
+        0.1,
+        1.0,
+        f"reachable, in {ms_text(took)}",
+        "check the network between this host and the broker: it is slow",
+    )
 
 
 def _others(probes: Probes, base: str) -> Iterator[Finding]:
-    """The brokers that this one knows, each from here."""
+    """Check the cluster's active brokers, each from this host."""
     names: list[Any] = _json(probes, f"{base}/admin/v2/clusters") or []
     for cluster in names:
         if cluster == "global":
@@ -122,7 +129,7 @@ def _others(probes: Probes, base: str) -> Iterator[Finding]:
             try:
                 answer = probes.http_get(f"{url}{_HEALTH}", HEALTH_TIMEOUT_S)
             except Unreachable as error:
-                what_next = "clients are sent there: its advertisedAddress has to be reachable from them"
+                what_next = "clients are redirected there: its advertisedAddress must be reachable from them"
                 yield Finding(f"broker {broker}", "failure", str(error), what_next)
                 continue
             yield _health(f"broker {broker}", answer)
@@ -130,7 +137,7 @@ def _others(probes: Probes, base: str) -> Iterator[Finding]:
 
 
 def _leader(probes: Probes, base: str) -> Iterator[Finding]:
-    """Without a leader no broker rebalances bundles, or cleans up after deleted topics."""
+    """Check for a leader: without one, bundles are not rebalanced and deleted topics not cleaned up."""
     url = f"{base}/admin/v2/brokers/leaderBroker"
     found = _json(probes, url)
     if isinstance(found, dict):
@@ -141,12 +148,12 @@ def _leader(probes: Probes, base: str) -> Iterator[Finding]:
     except Unreachable:
         return
     if missing:
-        what_next = "wait for one to be elected; if none is, see that brokers reach etcd"
-        yield Finding("leader of brokers", "warning", "no broker leads", what_next)
+        what_next = "wait for an election; if there is none, check that brokers reach etcd"
+        yield Finding("leader of brokers", "warning", "no leader is elected", what_next)
 
 
 def _bookies(probes: Probes, base: str) -> Iterator[Finding]:
-    """Those whose ids are addresses."""
+    """Check the bookies whose ids are addresses."""
     found = _json(probes, f"{base}/admin/v2/bookies/all")
     listed = found.get("bookies") if isinstance(found, dict) else None
     for bookie in listed or []:
@@ -164,7 +171,7 @@ def _bookies(probes: Probes, base: str) -> Iterator[Finding]:
 
 
 def etcd_findings(probes: Probes, metadata_url: str) -> Iterator[Finding]:
-    """Findings for each member that the URL names."""
+    """Findings for each etcd member in the URL."""
     try:
         if not metadata_url.startswith("etcd:"):
             raise ConfigError(f"{metadata_url!r} does not begin with etcd:")
@@ -183,37 +190,38 @@ def etcd_findings(probes: Probes, metadata_url: str) -> Iterator[Finding]:
             continue
         if answer.status != 200 or b'"true"' not in answer.body:
             text = answer.body.decode(errors="replace").strip()[:200]
-            what_next = "etcdctl endpoint status --cluster -w table says which members are there"
+            what_next = "run etcdctl endpoint status --cluster -w table to list the members"
             yield Finding(check, "failure", f"not healthy: {text}", what_next)
             continue
-        what_next = "brokers and bookies keep their sessions there: bring it nearer, give it its own disk"
+        what_next = "brokers and bookies keep their sessions there: move it closer, or give it its own disk"
         text = f"healthy, reads in {ms_text(answer.seconds)}"
         yield graded(check, answer.seconds, 0.05, 0.5, text, what_next)
         yield from _clock(f"clock of etcd {member}", answer)
         yield from _etcd_disk(probes, member)
     if len(members) > 1 and 0 < down * 2 >= len(members):
-        what_next = "bring members back: until then no broker can take over a topic"
+        what_next = "restart the members: until then no broker can take over a topic"
         yield Finding("etcd quorum", "failure", f"{down} of {len(members)} members do not answer", what_next)
 
 
 def doubt_findings(probes: Probes, metadata_url: str, cluster: str) -> Iterator[Finding]:
-    """Findings for bookies whose disk came back older, or with files missing, until their entries are
+    """Findings for bookies whose disk was reset to an older state, or lost files, until their entries are
     compared.
     """
     try:
         doubts = probes.doubts(metadata_url, cluster)
     except Unreachable:
-        return  # the members' own findings say so
+        return  # Reported by the members' own findings.
     for bookie_id, reason in sorted(doubts.items()):
         what_next = (
-            "leave it running: it fetches what it lacks from other bookies. Look why the disk changed; see "
+            "leave it running: it copies missing entries from other bookies. Find out why the disk "
+            "changed; see "
             "'Snapshots of bookie disks' in docs/operations.md"
         )
         yield Finding(f"data of bookie {bookie_id}", "warning", f"may be missing: {reason}", what_next)
 
 
 def _etcd_disk(probes: Probes, member: str) -> Iterator[Finding]:
-    """How long its log takes to sync, by its own metrics since it started."""
+    """Check an etcd member's log sync latency, by its own metrics since it started."""
     try:
         page = probes.http_get(f"http://{member}/metrics").body.decode(errors="replace")
     except Unreachable:
@@ -228,12 +236,12 @@ def _etcd_disk(probes: Probes, member: str) -> Iterator[Finding]:
         return
     high = next((bound for bound, count in buckets if count >= 0.99 * buckets[-1][1]), float("inf"))
     text = f"99 % of syncs within {ms_text(high)}" if high != float("inf") else "syncs take seconds"
-    what_next = "give etcd a disk of its own, an SSD: it elects anew when syncs take long"
+    what_next = "give etcd its own SSD: slow syncs cause new elections"
     yield graded(f"disk of etcd {member}", high, 0.033, 0.5, text, what_next)
 
 
 def _json(probes: Probes, url: str) -> Any:
-    """None when it cannot be had: what a broker does not tell is not checked."""
+    """Return a broker's response; None without one, and then its check is skipped."""
     try:
         answer = probes.http_get(url)
         return json.loads(answer.body) if answer.status == 200 else None

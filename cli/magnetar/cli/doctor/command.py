@@ -1,4 +1,4 @@
-"""`magnetar doctor`: what is wrong with a host or a cluster, and what to do about it."""
+"""`magnetar doctor`: checks a host and a cluster, and reports problems with remedies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
     type=click.Path(path_type=Path),
     default=Path("data"),
     show_default=True,
-    help="Where data is, or will be: its disk is measured.",
+    help="Data directory, existing or planned; its disk is measured.",
 )
 @click.option(
     "--port",
@@ -36,7 +36,7 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
     multiple=True,
     default=PORTS,
     show_default=True,
-    help="A port that a server here listens on, or will; once for each.",
+    help="Port of a server on this host, running or planned; repeat for several.",
 )
 @click.option(
     "--admin-url",
@@ -44,7 +44,7 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
     default="http://localhost:8080",
     show_default=True,
     metavar="URL",
-    help="Where a broker's HTTP is; also from MAGNETAR_ADMIN_URL.",
+    help="HTTP URL of a broker; also from MAGNETAR_ADMIN_URL.",
 )
 @click.option(
     "--url",
@@ -55,7 +55,7 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
     default="pulsar://localhost:6650",
     show_default=True,
     metavar="URL",
-    help="Where clients connect; also from MAGNETAR_SERVICE_URL.",
+    help="Service URL for clients; also from MAGNETAR_SERVICE_URL.",
 )
 @click.option(
     "--metadata",
@@ -63,7 +63,7 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
     envvar="MAGNETAR_METADATA_STORE_URL",
     default="",
     metavar="URL",
-    help="The cluster's etcd: etcd:HOST:PORT,...; also from MAGNETAR_METADATA_STORE_URL.",
+    help="URL of the cluster's etcd: etcd:HOST:PORT,...; also from MAGNETAR_METADATA_STORE_URL.",
 )
 @click.option(
     "--cluster",
@@ -71,11 +71,10 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
     default="standalone",
     show_default=True,
     metavar="NAME",
-    help="The cluster's name (clusterName), for what metadata says of bookies; also from "
-    "MAGNETAR_CLUSTER_NAME.",
+    help="Cluster name (clusterName), for the bookie checks in metadata; also from MAGNETAR_CLUSTER_NAME.",
 )
-@click.option("--cluster-only", is_flag=True, help="Leave this host out.")
-@click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
+@click.option("--cluster-only", is_flag=True, help="Skip the checks of this host.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
 def doctor(
     context: click.Context,
@@ -90,7 +89,7 @@ def doctor(
 ) -> None:
     """Check this host, and the cluster if there is one.
 
-    Ends with 0 when all is well and with 1 when something is wrong or may become so.
+    Exits with 0 when all checks pass, and with 1 on a failure or a warning.
     """
     from magnetar.cli.doctor.findings import exit_code
     from magnetar.cli.doctor.probes import Probes
@@ -127,7 +126,7 @@ def examine(
     host: bool,
     required: bool,
 ) -> Iterator[Finding]:
-    """Everything that is to be looked at, as it is found. `required`: a broker has to be there."""
+    """Run all checks and yield their findings. `required`: a missing broker is a failure."""
     from magnetar.cli.doctor.cluster_checks import broker_findings, doubt_findings, etcd_findings
     from magnetar.cli.doctor.host_checks import host_findings
 
@@ -140,7 +139,7 @@ def examine(
 
 
 def _show(findings: Iterator[Finding], *, as_json: bool) -> list[Finding]:
-    """Draw them on a terminal; returns them."""
+    """Draw the findings on a terminal and return them."""
     if as_json:
         seen = list(findings)
         print(json.dumps([asdict(finding) for finding in seen], indent=2))

@@ -11,7 +11,7 @@ State = Literal["ok", "warning", "failure", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`what_next` is empty when there is nothing to do."""
+    """Result of one check; `what_next` is the remedy, empty if none is needed."""
 
     check: str
     state: State
@@ -22,9 +22,9 @@ class Finding:
 def graded(
     check: str, value: float, warn: float, fail: float, found: str, what_next: str, *, higher: bool = False
 ) -> Finding:
-    """By two limits: a failure at `fail` or beyond, a warning at `warn` or beyond.
+    """Rate a value by two limits: a failure at `fail` or beyond, a warning at `warn` or beyond.
 
-    Small values are good, or with `higher` large ones.
+    Small values are good; with `higher`, large values are.
     """
     sign = -1 if higher else 1
     if sign * value >= sign * fail:
@@ -35,5 +35,5 @@ def graded(
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """1 when anything is wrong."""
+    """Return the exit code: 1 when any finding is a failure or a warning."""
     return int(any(finding.state in ("warning", "failure") for finding in findings))

@@ -23,7 +23,7 @@ _CLOCKS: Final = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_ts
 
 
 def host_findings(probes: Probes, data_dir: Path, ports: Sequence[int], ready_url: str) -> Iterator[Finding]:
-    """All of them."""
+    """Run all host checks."""
     yield from _software(probes)
     yield _processors(probes)
     yield _memory(probes)
@@ -81,7 +81,7 @@ def _processors(probes: Probes) -> Finding:
 def _memory(probes: Probes) -> Finding:
     found = probes.memory()
     if found is None:
-        return Finding("memory", "skipped", "cannot be known here")
+        return Finding("memory", "skipped", "unknown on this host")
     available, total = found
     return graded(
         "memory",
@@ -89,7 +89,7 @@ def _memory(probes: Probes) -> Finding:
         GIB,
         GIB // 4,
         f"{size_text(available)} available of {size_text(total)}",
-        "end what else runs here, give the container more, or lower managedLedgerCacheSizeMB",
+        "stop other processes, give the container more memory, or lower managedLedgerCacheSizeMB",
         higher=True,
     )
 
@@ -103,7 +103,7 @@ def _kernel(probes: Probes) -> Iterator[Finding]:
             1_023,
             0,
             backlog.strip(),
-            "many clients that come at once are refused: sysctl -w net.core.somaxconn=4096",
+            "many simultaneous connections would be refused: sysctl -w net.core.somaxconn=4096",
             higher=True,
         )
     swappiness = probes.text("/proc/sys/vm/swappiness")
@@ -115,13 +115,13 @@ def _kernel(probes: Probes) -> Iterator[Finding]:
             11,
             1_000,
             swappiness.strip(),
-            "a broker whose memory is swapped out stands still: sysctl -w vm.swappiness=1",
+            "a swapped-out broker stalls: sysctl -w vm.swappiness=1",
         )
     pages = re.search(r"\[(\w+)\]", probes.text("/sys/kernel/mm/transparent_hugepage/enabled") or "")
     if pages is not None:
         found = pages[1]
         what_next = (
-            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: memory grows less, and stalls go"
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: saves memory and avoids stalls"
         )
         bad = found == "always"
         yield Finding("transparent huge pages", "warning" if bad else "ok", found, what_next if bad else "")
@@ -129,7 +129,7 @@ def _kernel(probes: Probes) -> Iterator[Finding]:
     if clock is not None:
         name = clock.strip()
         good = name in _CLOCKS
-        what_next = "reading the time is slow with it: choose tsc (kernel parameter clocksource=tsc)"
+        what_next = "reading the clock is slow with this source: use tsc (kernel parameter clocksource=tsc)"
         yield Finding("clock source", "ok" if good else "warning", name, "" if good else what_next)
 
 
@@ -143,15 +143,13 @@ def _disk(probes: Probes, data_dir: Path) -> Iterator[Finding]:
         syncs = sorted(probes.sync_seconds(directory, SYNCS))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            what_next = (
-                "give the user that runs Magnetar the right to write there, or name another with --data-dir"
-            )
+            what_next = "grant write permission to the user that runs Magnetar, or set another --data-dir"
             yield Finding("data directory", "failure", f"{directory}: {error.strerror or error}", what_next)
             return
     kind = probes.file_system(directory)
     if kind in _NOT_DISKS:
-        what_next = "everything is lost with the next start of the host: name a directory on a disk"
-        yield Finding("data directory", "failure", f"{directory} is memory ({kind})", what_next)
+        what_next = "all data is lost when the host restarts: use a directory on a disk"
+        yield Finding("data directory", "failure", f"{directory} is in memory ({kind})", what_next)
     elif kind in _NETWORKED:
         what_next = "syncs over a network are slow and not always durable: use a local disk"
         yield Finding("data directory", "warning", f"{directory} is on {kind}", what_next)
@@ -163,8 +161,7 @@ def _disk(probes: Probes, data_dir: Path) -> Iterator[Finding]:
         0.15,
         0.05,
         f"{size_text(free)} of {size_text(total)}",
-        "delete what is not needed, shorten retention, or move to a larger disk: "
-        "at 95 % a bookie takes no more entries",
+        "delete unneeded data, shorten retention, or use a larger disk: at 95 % a bookie refuses new entries",
         higher=True,
     )
     if not syncs:
@@ -177,7 +174,7 @@ def _disk(probes: Probes, data_dir: Path) -> Iterator[Finding]:
         0.020,
         0.200,
         f"half within {ms_text(middle)}, slowest {ms_text(high)}",
-        "every publish waits for a sync: use an SSD with power-loss protection, and nothing else on it",
+        "every publish waits for a sync: use a dedicated SSD with power-loss protection",
     )
 
 
@@ -194,5 +191,5 @@ def _port(probes: Probes, port: int, ready_url: str) -> Finding:
         check,
         "failure",
         "in use by another process",
-        f"see who it is with `ss -ltnp 'sport = :{port}'`, or choose another port with --set",
+        f"find the process with `ss -ltnp 'sport = :{port}'`, or choose another port with --set",
     )

@@ -26,18 +26,20 @@ from magnetar.common.metadata.values import BookieMark, decode
 
 TIMEOUT_S: Final = 5.0
 HEALTH_TIMEOUT_S: Final = 15.0
-"""A broker's health check stores a message, and says within 10 s what does not work."""
+"""Timeout of a broker's health check, in seconds. The check stores a message and reports failures within
+10 s.
+"""
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 SYNC_BYTES: Final = 4_096
 
 
 class Unreachable(Exception):
-    """Raised without an answer; the message says why."""
+    """Raised when a server does not answer; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Result of a GET. `seconds` is its duration, `at_s` the wall time in its middle."""
+    """Result of a GET. `seconds` is its duration, `at_s` the wall time halfway through it."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,11 +47,11 @@ class HttpAnswer:
     seconds: float
     at_s: float
     url: str = ""
-    """The server that answered, if a redirect led to another one."""
+    """Server that answered after a redirect; empty without a redirect."""
 
 
 class Probes:
-    """Those of this host. Every method is quick or bounded in time."""
+    """Probes of this host. Every method has a bounded duration."""
 
     def http_get(self, url: str, timeout_s: float = TIMEOUT_S) -> HttpAnswer:
         """Raises Unreachable."""
@@ -69,7 +71,7 @@ class Probes:
         return HttpAnswer(status, lowered, body, took, wall + took / 2, "" if answered == url else answered)
 
     def connect(self, host: str, port: int, *, tls: bool = False) -> float:
-        """How long a connection takes, in seconds. Raises Unreachable."""
+        """Return the time to connect, in seconds. Raises Unreachable."""
         began = time.monotonic()
         try:
             with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
@@ -78,12 +80,12 @@ class Probes:
                     context.check_hostname = False
                     context.verify_mode = ssl.CERT_NONE
                     context.wrap_socket(connection, server_hostname=host).close()
-        except (OSError, UnicodeError) as error:  # The last: a host that can have no address.
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be encoded.
             raise Unreachable(_reason(error)) from error
         return time.monotonic() - began
 
     def doubts(self, metadata_url: str, cluster: str) -> dict[str, str]:
-        """Why bookies may lack data, by bookie, as metadata says. Raises Unreachable."""
+        """Return from metadata why bookies may lack data, by bookie. Raises Unreachable."""
 
         async def ask() -> dict[str, str]:
             keys = Keys(cluster)
@@ -101,7 +103,7 @@ class Probes:
             raise Unreachable(str(error) or "no answer in time") from error
 
     def port_is_free(self, port: int) -> bool:
-        """Whether a server could listen there."""
+        """Return whether a server could listen on the port."""
         with socket.socket() as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -111,7 +113,7 @@ class Probes:
             return True
 
     def sync_seconds(self, directory: Path, times: int) -> list[float]:
-        """How long it takes to make 4 KiB durable, each time anew. Raises OSError."""
+        """Return the durations of writing and syncing 4 KiB, in seconds. Raises OSError."""
         path = directory / f".magnetar-doctor-{os.getpid()}"
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
         try:
@@ -127,12 +129,12 @@ class Probes:
             path.unlink()
 
     def space(self, directory: Path) -> tuple[int, int]:
-        """(free bytes, all bytes). Raises OSError."""
+        """Return (free bytes, total bytes). Raises OSError."""
         usage = shutil.disk_usage(directory)
         return usage.free, usage.total
 
     def file_system(self, directory: Path) -> str:
-        """Its kind, as ext4 or tmpfs; empty where it cannot be known."""
+        """Return the file system type, such as ext4 or tmpfs; empty if unknown."""
         kind, longest = "", -1
         for line in (self.text("/proc/mounts") or "").splitlines():
             parts = line.split()
@@ -143,12 +145,12 @@ class Probes:
         return kind
 
     def file_limit(self) -> int:
-        """ulimit -n; a very large number where there is none."""
+        """Return the limit of open files (ulimit -n); a very large number without a limit."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return 1 << 62 if soft == resource.RLIM_INFINITY else soft
 
     def memory(self) -> tuple[int, int] | None:
-        """(available bytes, all bytes) to this host or container; None where it cannot be known."""
+        """Return (available bytes, total bytes) of memory of this host or container; None if unknown."""
         lines = (line.split() for line in (self.text("/proc/meminfo") or "").splitlines())
         found = {parts[0].rstrip(":"): int(parts[1]) * 1024 for parts in lines if len(parts) > 1}
         if "MemAvailable" not in found or "MemTotal" not in found:
@@ -162,19 +164,19 @@ class Probes:
         return available, total
 
     def processors(self) -> int:
-        """Those that this process may use."""
+        """Return the number of CPUs that this process may use."""
         affinity = getattr(os, "sched_getaffinity", None)
         return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
     def text(self, path: str) -> str | None:
-        """A file of the kernel's, None where there is none."""
+        """Return the text of a kernel file; None if it does not exist."""
         try:
             return Path(path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
 
     def installed(self, module: str, package: str) -> str | None:
-        """The version of a package whose module can be imported; None when it cannot."""
+        """Return the version of a package; None if its module cannot be imported."""
         try:
             import_module(module)
             return version(package)
@@ -182,7 +184,7 @@ class Probes:
             return None
 
     def protobuf_kind(self) -> str:
-        """upb where protobuf is compiled."""
+        """Return protobuf's implementation: upb if it is compiled."""
         return str(import_module("google.protobuf.internal.api_implementation").Type())
 
 

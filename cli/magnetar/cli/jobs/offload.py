@@ -1,4 +1,4 @@
-"""`magnetar offload`: closed ledgers as Parquet. magnetar-spark does the work, in a process of its own."""
+"""`magnetar offload`: starts offload jobs of magnetar-spark in a separate process."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ MODULE: Final = "offload"
 
 _TOPICS = (
     topics(required=False),
-    click.option("--topic-pattern", default="", metavar="REGEX", help="Topics whose full name it matches."),
+    click.option(
+        "--topic-pattern", default="", metavar="REGEX", help="Regular expression for full topic names."
+    ),
 )
 _JSON = as_json("Lines of JSON.")
 
 
 @click.group(cls=WholeSentences)
 def offload() -> None:
-    """Closed ledgers as Parquet in an object store: brokers still serve them, and any engine can query them.
+    """Offload closed ledgers as Parquet to an object store. Brokers still serve them; any engine can query
+    them.
 
-    Needs magnetar-spark and, to run, Java 17. Credentials of object stores come from the environment:
+    Requires magnetar-spark and Java 17. Object store credentials come from the environment:
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and the like.
     """
 
@@ -32,34 +35,32 @@ def offload() -> None:
 @with_options(
     SERVICE,
     *_TOPICS,
-    click.option(
-        "--want", is_flag=True, help="First have the closed ledgers of the topics offloaded, all of them."
-    ),
+    click.option("--want", is_flag=True, help="First mark all closed ledgers of the topics for offload."),
     click.option(
         "--location",
         default="",
         metavar="URI",
-        help="With --want: where they go, file:///dir or s3://bucket/prefix; else as policies say.",
+        help="With --want: target, file:///dir or s3://bucket/prefix; default: as in policies.",
     ),
     click.option(
-        "--exact", is_flag=True, help="With --want: keep the bytes of entries verbatim beside the rows."
+        "--exact", is_flag=True, help="With --want: store the raw bytes of entries beside the rows."
     ),
     click.option(
         "--again",
         is_flag=True,
-        help="With --want: those too that are offloaded and that bookies still have, such as damaged ones.",
+        help="With --want: also offload again ledgers that bookies still store, such as damaged ones.",
     ),
     click.option(
         "--before",
         default="",
         metavar="LEDGER:ENTRY",
-        help="With --want: only ledgers wholly before this message id.",
+        help="With --want: only ledgers entirely before this message id.",
     ),
     click.option(
         "--every",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Look for more every so many seconds, until stopped; else once.",
+        help="Seconds between rounds, until stopped; default: one round.",
     ),
     click.option(
         "--ledgers-at-once",
@@ -67,13 +68,13 @@ def offload() -> None:
         default=2,
         show_default=True,
         metavar="N",
-        help="Ledgers under way at a time.",
+        help="Maximum ledgers offloaded concurrently.",
     ),
     click.option(
         "--ledgers-max",
         type=click.IntRange(1, 10_000),
         metavar="N",
-        help="Stop a round after so many ledgers.",
+        help="Maximum ledgers per round.",
     ),
     click.option(
         "--part-mb",
@@ -81,7 +82,7 @@ def offload() -> None:
         default=128.0,
         show_default=True,
         metavar="MB",
-        help="Entries in one Parquet object, and one task, about.",
+        help="Approximate entries per Parquet object and task.",
     ),
     click.option(
         "--patience",
@@ -89,7 +90,7 @@ def offload() -> None:
         default=180.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long steps wait for a broker that is away.",
+        help="Timeout of steps while a broker is unavailable.",
     ),
     click.option(
         "--heartbeat",
@@ -97,19 +98,19 @@ def offload() -> None:
         default=60.0,
         show_default=True,
         metavar="SECONDS",
-        help="How often brokers hear that the job lives.",
+        help="Interval of heartbeats to brokers.",
     ),
     *OF_SPARK,
     _JSON,
 )
 def run(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) -> None:
-    """Offload what waits: as policies say, as `magnetar admin topics offload` said, or --want.
+    """Offload pending ledgers: those marked by policies, by `magnetar admin topics offload`, or by --want.
 
     \b
     magnetar offload run --want --topic my-topic --location file:///var/lib/cold
     magnetar offload run --every 300 --service broker:6750 --master k8s://https://kubernetes:6443
 
-    Exit codes: 0 done, 1 some ledger failed, 2 the command line is wrong, 3 no broker or no magnetar-spark.
+    Exit codes: 0 done, 1 a ledger failed, 2 usage error, 3 no broker or no magnetar-spark.
     """
     spark_process.start(
         MODULE, ["run", *arguments_of(given)], master=master, conf=conf, deploy_mode=deploy_mode
@@ -119,7 +120,7 @@ def run(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) -> Non
 @offload.command()
 @with_options(SERVICE, *_TOPICS, _JSON)
 def status(**given: Any) -> None:
-    """How far every ledger of some topics is.
+    """Show the offload state of every ledger of topics.
 
     \b
     magnetar offload status --topic my-topic
@@ -135,7 +136,7 @@ def status(**given: Any) -> None:
         multiple=True,
         required=True,
         metavar="URI",
-        help="What to sweep; repeat it for several.",
+        help="Location to sweep; repeat for several.",
     ),
     click.option(
         "--grace-hours",
@@ -145,14 +146,16 @@ def status(**given: Any) -> None:
         metavar="HOURS",
         help="Minimum age of the newest object of an unreferenced attempt.",
     ),
-    click.option("--dry-run", is_flag=True, help="Say what would go, and delete nothing."),
+    click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing."),
     click.option(
-        "--force", is_flag=True, help="Sweep although much looks lost: see what --dry-run says first."
+        "--force",
+        is_flag=True,
+        help="Sweep even if much of the location looks unreferenced; run --dry-run first.",
     ),
     _JSON,
 )
 def sweep(**given: Any) -> None:
-    """Delete unreferenced objects: of deleted ledgers, and of attempts that came to nothing.
+    """Delete unreferenced objects: those of deleted ledgers and of failed attempts.
 
     \b
     magnetar offload sweep --location file:///var/lib/cold --dry-run

@@ -1,4 +1,4 @@
-"""Common options of commands that magnetar-spark executes, and how they are passed on."""
+"""Common options of commands that magnetar-spark executes, and their conversion to arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVICE: Final = click.option(
     default="127.0.0.1:6750",
     show_default=True,
     metavar="HOST:PORT",
-    help="magnetarControlPort of a broker or a standalone; also from MAGNETAR_OFFLOAD_SERVICE.",
+    help="HOST:PORT of a broker's or standalone's magnetarControlPort; also from MAGNETAR_OFFLOAD_SERVICE.",
 )
 
 OF_SPARK: Final = (
@@ -24,45 +24,51 @@ OF_SPARK: Final = (
         "--master",
         default="",
         metavar="URL",
-        help="Of Spark: local[N], or a cluster's, for which spark-submit is run. Default: all cores here.",
+        help="Spark master: local[N], or a cluster's, which uses spark-submit. Default: all local cores.",
     ),
     click.option(
         "--deploy-mode",
         default="",
         type=click.Choice(["", "client", "cluster"]),
-        help="Of spark-submit, where the driver runs; default: client.",
+        help="Deploy mode of spark-submit, where the driver runs; default: client.",
     ),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeat for several."),
     click.option(
-        "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it for several."
+        "--bookie-trust-certs",
+        default="",
+        metavar="FILE",
+        help="Trusted CA certificates for bookies (PEM file).",
     ),
-    click.option("--bookie-trust-certs", default="", metavar="FILE", help="TLS to bookies: PEM, trusted."),
     click.option("--bookie-certificate", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
     click.option("--bookie-key", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
     click.option(
-        "--bookie-server-name", default="", metavar="NAME", help="TLS to bookies: in their certificates."
+        "--bookie-server-name",
+        default="",
+        metavar="NAME",
+        help="Host name expected in bookies' certificates.",
     ),
 )
 
 
 def topics(*, required: bool) -> Option[Any]:
-    """--topic, any number of times."""
+    """Return the repeatable option --topic."""
     return click.option(
         "--topic",
         "-t",
         multiple=True,
         required=required,
         metavar="NAME",
-        help="A topic, all of its partitions if it has some; repeat it for several.",
+        help="Topic, with all of its partitions; repeat for several.",
     )
 
 
 def as_json(what: str) -> Option[Any]:
-    """--json; `what` says what is printed then."""
+    """Return the option --json; `what` is its help text."""
     return click.option("--json", "json", is_flag=True, help=what)
 
 
 def with_options(*options: Option[Any]) -> Option[Command]:
-    """All of them, in the order in which --help has them."""
+    """Add all options, in the order of --help."""
 
     def add(command: Command) -> Command:
         for option in reversed(options):
@@ -73,7 +79,7 @@ def with_options(*options: Option[Any]) -> Option[Command]:
 
 
 def arguments_of(given: dict[str, Any]) -> list[str]:
-    """The options as they are passed on: those that say something."""
+    """Return the given options as arguments for magnetar-spark."""
     arguments: list[str] = []
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"

@@ -1,7 +1,7 @@
-"""Starts what is in magnetar-spark: in a process of its own, since nothing here imports it.
+"""Starts magnetar-spark jobs by replacing this process; this package does not import magnetar-spark.
 
-A job runs in the Python that runs this command, or under spark-submit where a Spark cluster is named. It
-takes this process's place: signals, output and exit code are its own.
+A job runs in this command's Python, or under spark-submit if a Spark cluster is named. It replaces this
+process, so signals, output and exit code are the job's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PACKAGE = "magnetar.spark"
 
 
 class NoSpark(click.ClickException):
-    """magnetar-spark, or what it stands on, is not installed here."""
+    """magnetar-spark, or one of its dependencies, is not installed."""
 
     exit_code = 3
 
@@ -33,7 +33,8 @@ def start(
     conf: Sequence[str] = (),
     deploy_mode: str = "",
 ) -> NoReturn:
-    """Become `python -m magnetar.spark.<module> arguments`; under spark-submit when `master` is no local one.
+    """Replace this process by `python -m magnetar.spark.<module> arguments`, or by spark-submit for a
+    cluster.
 
     Raises NoSpark.
     """
@@ -61,7 +62,8 @@ def command_of(
     submit = spark_submit()
     if submit is None:
         raise NoSpark(
-            f"there is no spark-submit to reach {master!r} with: install pyspark or Spark, and put its bin "
+            f"spark-submit not found, needed for master {master!r}: install pyspark or Spark, and put "
+            "its bin "
             "directory into PATH"
         )
     command = [submit, "--master", master]
@@ -75,7 +77,7 @@ def command_of(
 
 
 def package_directory() -> Path:
-    """Where magnetar-spark is installed. Raises NoSpark, with what to do."""
+    """Return the directory of the installed magnetar-spark. Raises NoSpark, with the remedy."""
     found = find_spec(PACKAGE)
     places = [] if found is None else list(found.submodule_search_locations or ())
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
@@ -88,5 +90,5 @@ def package_directory() -> Path:
 
 
 def spark_submit() -> str | None:
-    """The command beside this Python, or the one in PATH."""
+    """Return the command next to this Python, or the one in PATH."""
     return shutil.which("spark-submit", path=str(Path(sys.executable).parent)) or shutil.which("spark-submit")

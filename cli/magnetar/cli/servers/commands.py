@@ -1,4 +1,4 @@
-"""`magnetar standalone`, `broker`, `bookie` and `discovery`. A server is imported when its command runs."""
+"""`magnetar standalone`, `broker`, `bookie` and `discovery`. A server is imported by its command."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     type=click.Path(path_type=Path),
     default=Path("data"),
     show_default=True,
-    help="Where messages and metadata are kept; made when it is not there.",
+    help="Directory of messages and metadata; created if missing.",
 )
 def standalone(data_dir: Path, **options: Any) -> None:
-    """Run broker and storage in this process.
+    """Run a broker with storage in one process.
 
-    Clients connect to pulsar://127.0.0.1:6650; HTTP is on port 8080, offload jobs and Spark call port 6750.
+    Clients connect to pulsar://127.0.0.1:6650; HTTP is on port 8080; offload jobs and Spark connect to port
+    6750.
     """
     load_structlog_without_rich()
     from magnetar.standalone.config import StandaloneConfig
@@ -41,14 +42,14 @@ def standalone(data_dir: Path, **options: Any) -> None:
     default=1,
     show_default=True,
     metavar="N",
-    help="Run so many brokers, a process each; the second one's ports are one higher, and so on.",
+    help="Number of brokers, one process each; ports increase by one per broker.",
 )
 @click.option("--worker", type=int, hidden=True)
 def broker(workers: int, worker: int | None, **options: Any) -> None:
-    """Run a broker over bookies and etcd.
+    """Run a broker that uses bookies and etcd.
 
-    Needs clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP is on port 8080, other brokers
-    and discoveries call port 6750. Brokers of a cluster share its topics.
+    Requires clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP is on port 8080; other
+    brokers and discoveries connect to port 6750. The brokers of a cluster share its topics.
     """
     load_structlog_without_rich()
     if workers > 1 or worker is not None:
@@ -60,7 +61,7 @@ def broker(workers: int, worker: int | None, **options: Any) -> None:
 
 
 def _run_workers(workers: int, worker: int | None, options: dict[str, Any]) -> None:
-    """Run all of them, or be one, and end the process."""
+    """Run the broker processes, or one of them, and end this process."""
     from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
     if worker is None:
@@ -77,10 +78,10 @@ def _run_workers(workers: int, worker: int | None, options: dict[str, Any]) -> N
 @click.command()
 @service_options
 def bookie(**options: Any) -> None:
-    """Run a bookie: storage for brokers, over gRPC.
+    """Run a bookie, which stores entries for brokers.
 
-    Needs clusterName, metadataServiceUri and, for a bookie that others reach, advertisedAddress. Brokers
-    connect to port 3181; HTTP is on port 8000.
+    Requires clusterName, metadataServiceUri and, to be reachable from other hosts, advertisedAddress. Brokers
+    connect over gRPC to port 3181; HTTP is on port 8000.
     """
     load_structlog_without_rich()
     from magnetar.bookie.config import BookieConfig
@@ -92,9 +93,10 @@ def bookie(**options: Any) -> None:
 @click.command()
 @service_options
 def discovery(**options: Any) -> None:
-    """Run a discovery: where topics are served, and a way to brokers.
+    """Run a discovery service, which directs clients to the brokers of their topics.
 
-    Needs clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP on 8080 redirects to brokers.
+    Requires clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP on 8080 redirects to
+    brokers.
     """
     load_structlog_without_rich()
     from magnetar.discovery.config import DiscoveryConfig

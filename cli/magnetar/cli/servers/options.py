@@ -1,4 +1,4 @@
-"""The options that every service has on the command line, and what is done with them."""
+"""Command-line options common to all services, and their execution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The values of the options of `service_options`."""
+    """Values of the options of `service_options`."""
 
     files: tuple[Path, ...]
     overrides: tuple[str, ...]
@@ -36,37 +36,37 @@ _OPTIONS = (
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="A file of key=value settings; later ones win. A configuration file of Pulsar will do.",
+        help="File of key=value settings, such as Pulsar's; later files override earlier ones.",
     ),
     click.option(
         "--set",
         "overrides",
         multiple=True,
         metavar="KEY=VALUE",
-        help="One setting; wins over everything else.",
+        help="One setting; overrides all other sources.",
     ),
     click.option(
-        "--print-config", "show", is_flag=True, help="Show every setting and where it came from, then exit."
+        "--print-config", "show", is_flag=True, help="Print every setting with its source, then exit."
     ),
     click.option(
         "--log-format",
         type=click.Choice(["auto", "console", "json"]),
         default="auto",
         show_default=True,
-        help="How log lines look; auto is console on a terminal and json elsewhere.",
+        help="Log format; auto is console on a terminal, otherwise json.",
     ),
     click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
         show_default=True,
-        help="Log this and what is worse.",
+        help="Minimum log level.",
     ),
 )
 
 
 def service_options(command: Command) -> Command:
-    """Add them to a command, which gets them as keyword arguments: those of `ServiceOptions`."""
+    """Add the options to a command, as keyword arguments for `ServiceOptions`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -79,9 +79,9 @@ def run_service(
     given: dict[str, Any],
     log_fields: Mapping[str, object] | None = None,
 ) -> None:
-    """Do what the options say and end the process with the exit code of that.
+    """Run the service or print its configuration, and end the process with the exit code.
 
-    `log_fields` are in every line of the log.
+    `log_fields` are added to every log line.
     """
     options = ServiceOptions(**given)
     if options.show:

@@ -1,4 +1,4 @@
-"""--print-config: every setting, its value, and where the value came from."""
+"""--print-config: prints every setting with its value and source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from magnetar.common.errors import ConfigError
 def print_config(
     name: str, settings_class: type[Any], files: Sequence[Path], overrides: Sequence[str]
 ) -> int:
-    """Print the table; returns the exit code. On a terminal it is drawn, elsewhere, and without rich, it is
+    """Print the table and return the exit code. It is drawn on a terminal; otherwise, and without rich, it is
     tab-separated."""
     try:
         loaded = load(settings_class, files=files, environ=os.environ, overrides=overrides)

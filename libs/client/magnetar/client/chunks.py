@@ -1,4 +1,4 @@
-"""Messages that came in chunks, put together again."""
+"""Reassembly of chunked messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Final
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 
 MESSAGES_MAX: Final = 10
-"""So many are put together at a time; the oldest is forgotten for one more, and delivered again some day."""
+"""Maximum number of messages reassembled at a time; a further one drops the oldest, which the broker
+redelivers.
+"""
 
 
 @dataclass(slots=True)
@@ -28,7 +30,7 @@ class Chunks:
     def add(
         self, metadata: MessageMetadata, entry_id: tuple[int, int], payload: bytes
     ) -> tuple[bytes, list[tuple[int, int]]] | None:
-        """(the whole payload, the ids of all its chunks) with the last chunk, else None."""
+        """Adds a chunk; returns (whole payload, ids of all chunks) with the last chunk, else None."""
         if metadata.chunk_id == 0:
             self._waiting.pop(metadata.uuid, None)
             while len(self._waiting) >= MESSAGES_MAX:

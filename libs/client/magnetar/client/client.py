@@ -1,4 +1,4 @@
-"""Shared by producers and consumers: connections by broker, and topic lookup."""
+"""The client shared by producers and consumers: connections by broker, and topic lookup."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a cluster is reached. Times are in seconds."""
+    """How to reach a cluster. Times are in seconds."""
 
     service_url: str
     auth_method: str = ""
     auth_data: bytes = b""
     trust_certs_file: str = ""
     allow_insecure: bool = False
-    """Accept any certificate for any name."""
+    """Accept any server certificate, whatever its name."""
 
     listener_name: str = ""
     operation_timeout_s: float = 30.0
 
 
 class Client:
-    """Owns connections; `close` ends them. One event loop."""
+    """Owns connections; `close` ends them. Use it on one event loop."""
 
     def __init__(self, options: ClientOptions) -> None:
-        """Raises ClientError for a service URL or certificates that cannot be."""
+        """Creates a client. Raises ClientError for an invalid service URL or unusable certificates."""
         self.options = options
         self._url = ServiceUrl.parse(options.service_url)
         self._tls = _tls_context(options) if self._url.tls else None
@@ -66,7 +66,9 @@ class Client:
         self._connections.clear()
 
     async def partitions(self, topic: TopicName) -> list[str]:
-        """The names to open for a topic: its partitions, or itself. Makes it when the cluster does that."""
+        """Returns the names to open for a topic: its partitions, or the topic itself. Creates the topic if
+        the cluster does so.
+        """
         if topic.partition_index >= 0:
             return [topic.full]
 
@@ -83,9 +85,10 @@ class Client:
         return [topic.partition(index).full for index in range(count)] if count else [topic.full]
 
     async def topics_matching(self, pattern: str) -> list[str]:
-        """The topics of one namespace whose names match a regular expression, each partition for itself.
+        """Returns the topics of a namespace that match a regular expression, with partitions listed one by
+        one.
 
-        `pattern` is tenant/namespace/expression, with or without persistent://; an expression alone is about
+        `pattern` is tenant/namespace/expression, with or without persistent://; a bare expression applies to
         public/default.
         """
         domain, separator, rest = pattern.partition("://")
@@ -123,7 +126,7 @@ class Client:
         return sorted(found)
 
     async def connection_of(self, topic: str) -> Connection:
-        """The connection to the broker that serves a topic. Raises Refused, ConnectionLost."""
+        """Returns a connection to the broker that serves a topic. Raises Refused, ConnectionLost."""
         connection, authoritative = await self._any(), False
         for _ in range(REDIRECTS_MAX):
             request = CommandLookupTopic(topic=topic, request_id=0, authoritative=authoritative)
@@ -149,7 +152,8 @@ class Client:
             try:
                 return await act()
             except ClientError as error:
-                # An unreachable service fails at once: a caller that waits for a start retries itself.
+                # An unreachable service fails at once: a caller that waits for the service to start retries
+                # itself.
                 may_pass = isinstance(error, OwnerUnreachable) or (
                     isinstance(error, Refused) and error.may_pass
                 )
@@ -159,7 +163,7 @@ class Client:
             pause = min(pause * 2, PAUSE_S_MAX)
 
     async def _any(self, proxy_to: str = "") -> Connection:
-        """A connection to one of those that the service URL names."""
+        """Returns a connection to one of the service URL's hosts."""
         problems: list[str] = []
         for host, port in self._url.addresses:
             try:
@@ -169,7 +173,9 @@ class Client:
         raise ConnectionLost("; ".join(problems) + "; start a broker, or name one with --url")
 
     async def _at(self, url: str) -> Connection:
-        """The broker that a lookup named, which may have died since. Raises OwnerUnreachable, Refused."""
+        """Returns a connection to the broker named by a lookup, which may have died since. Raises
+        OwnerUnreachable, Refused.
+        """
         parsed = ServiceUrl.parse(url)
         try:
             return await self._connect(*parsed.addresses[0], "")

@@ -1,4 +1,4 @@
-"""Payloads as they are on the wire. ZLIB is in every Python; the others need their packages."""
+"""Compression of payloads. ZLIB is part of Python; the other codecs need their packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODULES: Final = {
 
 
 def _module(kind: CompressionType.ValueType) -> Any:
-    """Raises ClientError when its package is not installed."""
+    """Imports a codec's package. Raises ClientError if it is not installed."""
     try:
         return import_module(_MODULES[kind])
     except ImportError as error:
@@ -28,7 +28,7 @@ def _module(kind: CompressionType.ValueType) -> Any:
 
 
 def compress(kind: CompressionType.ValueType, data: bytes) -> bytes:
-    """Raises ClientError when the package for it is missing."""
+    """Compresses a payload. Raises ClientError if the codec's package is missing."""
     if kind == CompressionType.NONE:
         return data
     if kind == CompressionType.ZLIB:
@@ -44,7 +44,7 @@ def compress(kind: CompressionType.ValueType, data: bytes) -> bytes:
 
 
 def decompress(kind: CompressionType.ValueType, data: bytes, size: int) -> bytes:
-    """`size` bytes again. Raises Unreadable."""
+    """Decompresses a payload to `size` bytes. Raises Unreadable."""
     if kind == CompressionType.NONE:
         return data
     try:
@@ -60,7 +60,7 @@ def decompress(kind: CompressionType.ValueType, data: bytes, size: int) -> bytes
                 found = bytes(module.decompress(data))
     except ClientError as error:
         raise Unreadable(str(error)) from error
-    except Exception as error:  # every package has errors of its own
+    except Exception as error:  # each package raises its own errors
         raise Unreadable(f"its payload is no {CompressionType.Name(kind)} data: {error}") from error
     if len(found) != size:
         raise Unreadable(f"its payload has {len(found)} bytes after decompression, {size} are announced")

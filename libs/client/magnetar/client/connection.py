@@ -1,4 +1,4 @@
-"""One connection to a broker: requests and their answers, and frames to the producers and consumers on it."""
+"""One connection to a broker: requests with their responses, and frames for its producers and consumers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from magnetar.common.wire.pulsar_pb2 import (
 CLIENT_VERSION: Final = "magnetar"
 KEEP_ALIVE_S: Final = 30.0
 RECEIVED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Larger frames end the connection: a bound, whatever a broker allows."""
+"""Maximum frame size in bytes; a larger frame ends the connection, whatever limit the broker has."""
 
 _OF_PRODUCER: Final = frozenset({"send_receipt", "send_error", "close_producer"})
 _OF_CONSUMER: Final = frozenset({"message", "close_consumer", "reachedEndOfTopic", "active_consumer_change"})
@@ -35,14 +35,14 @@ class Listener(Protocol):
     """A producer or consumer on a connection."""
 
     def on_frame(self, field: str, frame: Frame) -> None:
-        """A frame that names it; `field` is that of its command. Must not block."""
+        """Receives a frame addressed to it; `field` is the command's field name. Must not block."""
 
     def on_lost(self, error: ClientError) -> None:
-        """The connection ended; called once."""
+        """Called once when the connection ended."""
 
 
 class Connection(asyncio.Protocol):
-    """Made by `connect`; owned by the Client."""
+    """A connection created by `connect` and owned by the Client."""
 
     def __init__(self, address: str, auth_method: str, auth_data: bytes, proxy_to: str) -> None:
         self.address = address
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive: asyncio.TimerHandle | None = None
 
     async def request(self, command: BaseCommand, subject: str = "", timeout_s: float = 30.0) -> BaseCommand:
-        """The answer to a command, whose request id is set here. Raises Refused, ConnectionLost."""
+        """Sends a command with a new request id and returns the response. Raises Refused, ConnectionLost."""
         if self.lost is not None:
             raise self.lost
         request_id = next(self._request_ids)
@@ -92,19 +92,19 @@ class Connection(asyncio.Protocol):
             self._answers.pop(request_id, None)
 
     def write(self, data: bytes) -> None:
-        """Send bytes; nothing happens on a connection that was lost."""
+        """Sends bytes; ignored on a lost connection."""
         if self._transport is not None and self.lost is None:
             self._transport.write(data)
 
     async def drained(self) -> None:
-        """Until what was written is mostly on its way."""
+        """Waits until most written bytes have left the send buffer."""
         await self._writable.wait()
 
     def close(self) -> None:
         self._end(ConnectionLost(f"the connection to {self.address} was closed here"))
 
     async def ready(self) -> None:
-        """Until the broker said Connected. Raises Refused, ConnectionLost."""
+        """Waits until the broker answered Connected. Raises Refused, ConnectionLost."""
         await self._ready
 
     # asyncio.Protocol
@@ -227,7 +227,7 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     timeout_s: float = 10.0,
 ) -> Connection:
-    """A connection whose broker said Connected. Raises Refused, ConnectionLost."""
+    """Opens a connection and waits for Connected. Raises Refused, ConnectionLost."""
     address = f"{host}:{port}"
     made: Connection | None = None
     try:

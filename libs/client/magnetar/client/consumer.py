@@ -1,4 +1,4 @@
-"""Consumes topics, partitioned or not, or all that match a pattern, as one stream of messages."""
+"""A consumer of topics, partitions, or all topics that match a pattern, as one stream of messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from magnetar.client.partition_consumer import ConsumerOptions, PartitionConsume
 from magnetar.common.naming.topic_name import TopicName
 
 DISCOVERY_S: Final = 60.0
-"""So often it is looked for new topics that match a pattern."""
+"""Interval in seconds between searches for new topics that match a pattern."""
 
 
 class Consumer:
-    """One subscription on each topic, by the same name."""
+    """A subscription of the same name on each topic."""
 
     def __init__(self, client: Client, options: ConsumerOptions) -> None:
         self._client = client
@@ -30,7 +30,7 @@ class Consumer:
 
     @staticmethod
     async def open(client: Client, topics: list[str], options: ConsumerOptions) -> Consumer:
-        """Raises Refused, ConnectionLost, InvalidName."""
+        """Opens a consumer. Raises Refused, ConnectionLost, InvalidName."""
         consumer = Consumer(client, options)
         names: list[str] = []
         for topic in topics:
@@ -40,7 +40,7 @@ class Consumer:
 
     @staticmethod
     async def open_pattern(client: Client, pattern: str, options: ConsumerOptions) -> Consumer:
-        """Topics that come to match later are consumed, too. Raises as `open` does."""
+        """Opens a consumer of a pattern; topics that match later are added. Raises as `open`."""
         consumer = Consumer(client, options)
         await consumer._add(await client.topics_matching(pattern))
         consumer._discovery = asyncio.ensure_future(consumer._discover(pattern))
@@ -48,11 +48,11 @@ class Consumer:
 
     @property
     def topics(self) -> list[str]:
-        """The consumed topics; each partition by its own name."""
+        """The consumed topics, with partitions listed one by one."""
         return sorted(self._partitions)
 
     async def receive(self) -> Incoming:
-        """The next message. Raises ClientError when no more can come."""
+        """Returns the next message. Raises ClientError once no more can arrive."""
         while True:
             while self._queue:
                 opened, message = self._queue.popleft()
@@ -90,14 +90,16 @@ class Consumer:
 
     def _partition(self, name: str) -> PartitionConsumer:
         def deliver(messages: list[Incoming]) -> None:
-            # Messages that wait here when their consumer is opened anew are delivered again: skip them.
+            # Messages queued here while their consumer is reopened are delivered again: skip the queued ones.
             opened = partition.opened
             self._queue.extend([(opened, message) for message in messages])
             self._news.set()
 
         def fail(error: ClientError) -> None:
             if self._discovery is not None:
-                del self._partitions[name]  # Of many topics one is gone; found again if it comes back.
+                del self._partitions[
+                    name
+                ]  # One of many topics is gone; discovery adds it again if it returns.
             else:
                 self._failed = self._failed or error
                 self._news.set()
@@ -112,4 +114,4 @@ class Consumer:
             try:
                 await self._add(await self._client.topics_matching(pattern))
             except ClientError:
-                continue  # What is consumed already goes on; the next look may do better.
+                continue  # Existing consumers continue; the next search may succeed.

@@ -16,9 +16,9 @@ from magnetar.common.wire.pulsar_pb2 import CommandMessage, MessageMetadata
 
 
 def messages_of(topic: str, command: CommandMessage, entry: bytes, chunks: Chunks) -> Iterator[Incoming]:
-    """Yields the unacknowledged messages of an entry; none before the last chunk of a message.
+    """Yields the unacknowledged messages of an entry; none before the last chunk of a chunked message.
 
-    Raises DataCorruption when not even its metadata can be read.
+    Raises DataCorruption if the entry's metadata cannot be read.
     """
     metadata = parse_metadata(entry)
     at = command.message_id
@@ -54,7 +54,7 @@ def messages_of(topic: str, command: CommandMessage, entry: bytes, chunks: Chunk
 
 
 def _decoded(metadata: MessageMetadata, payload: bytes) -> bytes:
-    """Raises Unreadable."""
+    """Returns the decoded payload. Raises Unreadable."""
     if metadata.encryption_keys:
         names = ", ".join(key.key for key in metadata.encryption_keys)
         raise Unreadable(f"it is encrypted with {names}: read it with a client that has the private key")
@@ -71,7 +71,9 @@ def _incoming(
     payload: bytes,
     unreadable: str = "",
 ) -> Incoming:
-    """`own` is what says key, properties and event time: SingleMessageMetadata inside a batch."""
+    """Builds one message. `own` carries key, properties and event time: SingleMessageMetadata inside
+    a batch.
+    """
     return Incoming(
         topic,
         message_id,

@@ -1,4 +1,4 @@
-"""Entries as producers make them: one message, or a batch of them."""
+"""Entries as sent by producers: one message, or a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 
 NOT_REPLICATED = "__local__"
-"""In replicate_to: the message stays in its cluster."""
+"""Value of replicate_to for messages that stay in their cluster."""
 
 
 def send_frame(
@@ -29,7 +29,9 @@ def send_frame(
     publish_time_ms: int,
     compression: CompressionType.ValueType,
 ) -> bytes:
-    """The Send of messages that share a key, with consecutive sequence ids; without `batched` of one."""
+    """Encodes a Send of messages with one key and consecutive sequence ids; of a single message without
+    `batched`.
+    """
     first = messages[0]
     metadata = MessageMetadata(
         producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time_ms

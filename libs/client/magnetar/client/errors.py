@@ -35,17 +35,19 @@ class ClientError(MagnetarError):
 
 
 class ConnectionLost(ClientError):
-    """No connection to a broker could be made, or the one that there was ended."""
+    """A connection to a broker could not be opened, or ended."""
 
     retriable: ClassVar[bool] = True
 
 
 class OwnerUnreachable(ConnectionLost):
-    """The broker that a lookup named cannot be reached: another one serves the topic soon, or it is back."""
+    """The broker named by a lookup is unreachable; look the topic up again, since another broker will own it
+    soon.
+    """
 
 
 class Unreadable(ClientError):
-    """The payload of a message cannot be decoded here; the message is fine otherwise."""
+    """The payload of a message cannot be decoded by this client."""
 
 
 class Refused(ClientError):
@@ -53,7 +55,9 @@ class Refused(ClientError):
 
     def __init__(self, code: ServerError.ValueType, message: str, subject: str = "") -> None:
         name = ServerError.Name(code) if code in ServerError.values() else str(code)
-        known = code in _NEXT and "create it first" not in message  # The broker itself said what comes next.
+        known = (
+            code in _NEXT and "create it first" not in message
+        )  # The broker's message says what to do next.
         following = f"; {_NEXT[code]}" if known else ""
         super().__init__(f"{subject + ': ' if subject else ''}{message or name} ({name}){following}")
         self.code = code
@@ -61,5 +65,5 @@ class Refused(ClientError):
 
     @property
     def may_pass(self) -> bool:
-        """Whether trying again has a chance."""
+        """Whether a retry may succeed."""
         return self.code in RETRIABLE_CODES

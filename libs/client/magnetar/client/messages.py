@@ -1,4 +1,4 @@
-"""Messages as they are given to producers and come from consumers."""
+"""Messages passed to producers and received from consumers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from magnetar.common.wire.pulsar_pb2 import KeyValue, SingleMessageMetadata
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message to publish. The same object may be sent many times; it must not change after the first."""
+    """A message to publish. It may be sent many times, and must not change after the first."""
 
     payload: bytes
     key: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     event_time_ms: int = 0
     replicated: bool = True
-    """False: the message stays in its cluster."""
+    """Whether the message is replicated to other clusters."""
 
     _single: bytes = b""
 
     @property
     def in_batch(self) -> bytes:
-        """The encoding in a batch: size, SingleMessageMetadata, payload."""
+        """Returns the encoding in a batch: size, SingleMessageMetadata, payload."""
         if not self._single:
             metadata = SingleMessageMetadata(payload_size=len(self.payload))
             if self.key is not None:
@@ -39,7 +39,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class MessageId:
-    """Where a message is; `batch_index` is -1 outside a batch, `partition` -1 outside a partitioned topic."""
+    """A message's position; `batch_index` is -1 outside a batch, `partition` -1 outside a partitioned
+    topic.
+    """
 
     ledger_id: int
     entry_id: int
@@ -54,20 +56,20 @@ class MessageId:
 
 @dataclass(slots=True)
 class EntryLeft:
-    """An entry that was delivered, until all its messages are acknowledged."""
+    """A delivered entry, kept until all its messages are acknowledged."""
 
     ids: list[tuple[int, int]]
-    """(ledger, entry), of each chunk for a message in chunks."""
+    """(ledger, entry) ids; one for each chunk of a chunked message."""
 
     batch_size: int
-    """0 for a message alone."""
+    """Number of messages in the batch; 0 for a single message."""
 
     acked_bits: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Incoming:
-    """A message as a consumer got it."""
+    """A message as received by a consumer."""
 
     topic: str
     id: MessageId
@@ -81,4 +83,4 @@ class Incoming:
     redelivery_count: int
     entry: EntryLeft
     unreadable: str = ""
-    """Why the payload could not be decoded; it is empty then."""
+    """The reason why the payload could not be decoded, which is empty then."""

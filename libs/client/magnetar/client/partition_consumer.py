@@ -1,4 +1,4 @@
-"""Consumes one topic that is not partitioned, or one partition."""
+"""A consumer of one non-partitioned topic or one partition."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ConsumerOptions:
 
 
 class PartitionConsumer(Link):
-    """Hands every message to `deliver` as it comes; more come once they are `taken`."""
+    """Passes each message to `deliver` on arrival; grants further permits as messages are `taken`."""
 
     def __init__(
         self,
@@ -71,14 +71,14 @@ class PartitionConsumer(Link):
         self._last: tuple[int, int] | None = None
 
     def taken(self, messages: int) -> None:
-        """So many were taken by the application: there is room for others."""
+        """Records that the application took messages, and grants permits for more."""
         self._taken += messages
         if self._taken * 2 >= self._options.queue_size and self._connection is not None:
             self._grant(self._connection, self._taken)
             self._taken = 0
 
     def ack(self, message: Incoming) -> None:
-        """Acknowledge; told to the broker within a tenth of a second, and when it is closed."""
+        """Acknowledges a message; sent to the broker within 0.1 s, and on close."""
         left = message.entry
         if left.batch_size:
             left.acked_bits |= 1 << message.id.batch_index
@@ -93,7 +93,7 @@ class PartitionConsumer(Link):
             self._acking = asyncio.get_running_loop().call_later(ACK_DELAY_S, self._send_acks)
 
     async def close(self) -> None:
-        """Acknowledge what there is to acknowledge, and leave; the subscription stays if it is durable."""
+        """Sends pending acknowledgements and closes the consumer; a durable subscription remains."""
         await self._stop_reopening()
         if self._acking is not None:
             self._acking.cancel()

@@ -1,4 +1,4 @@
-"""Publishes to one topic that is not partitioned, or to one partition."""
+"""A producer for one non-partitioned topic or one partition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 
 OnSent = Callable[[Sequence[float], MessageId], None]
-"""(the tags of the messages of an entry, the id of the entry): once it is durable."""
+"""Called with (tags of an entry's messages, entry id) once the entry is durable."""
 
 METADATA_ROOM_BYTES: Final = 1_024
 """Bytes of the largest message that are reserved for the metadata of batches."""
@@ -53,7 +53,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Pending:
-    """An entry on its way."""
+    """An entry that is sent but not confirmed."""
 
     sequence_id: int
     frame: bytes
@@ -61,7 +61,7 @@ class _Pending:
 
 
 class PartitionProducer(Link):
-    """Order is kept within a key, and over all messages that have none."""
+    """Keeps messages in order within a key, and among all messages without a key."""
 
     def __init__(self, client: Client, topic: str, options: ProducerOptions, on_sent: OnSent) -> None:
         super().__init__(client, topic)
@@ -82,11 +82,11 @@ class PartitionProducer(Link):
 
     @property
     def between_batches(self) -> bool:
-        """Nothing waits for its batch to fill."""
+        """Whether no message waits for its batch to fill."""
         return not self._batches
 
     async def room(self) -> None:
-        """Until another message may be sent. Raises ClientError."""
+        """Waits until another message may be sent. Raises ClientError."""
         while not self.has_room:
             if self.failed is not None:
                 raise self.failed
@@ -96,7 +96,9 @@ class PartitionProducer(Link):
             await self._connection.drained()
 
     def send(self, message: Outgoing, tag: float = 0.0) -> None:
-        """Publish a message; `tag` comes back once it is durable. Raises ClientError for one too large."""
+        """Publishes a message; `tag` is passed to OnSent once it is durable. Raises ClientError if it is too
+        large.
+        """
         length = len(message.payload)
         if length > self._message_bytes_max:
             raise ClientError(
@@ -125,7 +127,7 @@ class PartitionProducer(Link):
             self._write(self._batches.pop(message.key))
 
     def flush_batches(self) -> None:
-        """Send what waits for its batch to fill."""
+        """Sends the batches that are not full."""
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
@@ -134,7 +136,7 @@ class PartitionProducer(Link):
             self._write(batch)
 
     async def flushed(self) -> None:
-        """Until everything is durable. Raises ClientError."""
+        """Waits until every message sent is durable. Raises ClientError."""
         self.flush_batches()
         while self._in_flight:
             if self.failed is not None:
@@ -142,7 +144,7 @@ class PartitionProducer(Link):
             await self._wait()
 
     async def close(self) -> None:
-        """Leave; what is not durable yet may be lost: see `flushed`."""
+        """Closes the producer; messages that are not durable may be lost: call `flushed` first."""
         await self._stop_reopening()
         if self._flushing is not None:
             self._flushing.cancel()
@@ -173,7 +175,7 @@ class PartitionProducer(Link):
     def _confirm(self, sequence_id: int, ledger_id: int, entry_id: int) -> None:
         pending = self._pending
         if not pending or pending[0].sequence_id != sequence_id:
-            return  # Of an entry that was sent twice.
+            return  # A receipt of an entry that was sent twice.
         tags = pending.popleft().tags
         self._in_flight -= len(tags)
         self._news.set()

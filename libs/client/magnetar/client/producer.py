@@ -1,4 +1,4 @@
-"""Publishes to a topic, partitioned or not."""
+"""A producer for a topic, partitioned or not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.common.naming.topic_name import TopicName
 
 
 def java_string_hash(text: str) -> int:
-    """Java's String.hashCode without its sign: how Pulsar's clients choose the partition of a key."""
+    """Returns Java's String.hashCode without its sign, by which Pulsar's clients map a key to a partition."""
     value = 0
     units = text.encode("utf-16-be")
     for at in range(0, len(units), 2):
@@ -20,7 +20,7 @@ def java_string_hash(text: str) -> int:
 
 
 class Producer:
-    """Messages with a key go to the partition of the key, others to one after the other, a batch to each."""
+    """Sends keyed messages to their key's partition, and others round-robin, a batch to each partition."""
 
     def __init__(self, partitions: list[PartitionProducer], batching: bool) -> None:
         self._partitions = partitions
@@ -29,7 +29,7 @@ class Producer:
 
     @staticmethod
     async def open(client: Client, topic: str, options: ProducerOptions, on_sent: OnSent) -> Producer:
-        """Raises Refused, ConnectionLost, InvalidName."""
+        """Opens a producer. Raises Refused, ConnectionLost, InvalidName."""
         names = await client.partitions(TopicName.parse(topic))
         partitions = [PartitionProducer(client, name, options, on_sent) for name in names]
         try:
@@ -41,14 +41,14 @@ class Producer:
         return Producer(partitions, options.batching)
 
     async def send(self, message: Outgoing, tag: float = 0.0) -> None:
-        """Publish, waiting while too much is on its way. Raises ClientError."""
+        """Publishes a message; waits while too many are unconfirmed. Raises ClientError."""
         partition = self._choose(message)
         if not partition.has_room:
             await partition.room()
         partition.send(message, tag)
 
     async def flush(self) -> None:
-        """Until everything is durable. Raises ClientError."""
+        """Waits until every message sent is durable. Raises ClientError."""
         for partition in self._partitions:
             partition.flush_batches()
         for partition in self._partitions:

@@ -1,4 +1,4 @@
-"""pulsar://host:port,host:port and pulsar+ssl://..., taken apart."""
+"""Parsing of service URLs: pulsar://host:port,host:port and pulsar+ssl://..."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 @dataclass(frozen=True, slots=True)
 class ServiceUrl:
-    """Where brokers or proxies listen; any of them will do."""
+    """Addresses of brokers or proxies, any of which may be used."""
 
     tls: bool
     addresses: tuple[tuple[str, int], ...]
 
     @staticmethod
     def parse(text: str) -> ServiceUrl:
-        """Raises ClientError with what is wrong."""
+        """Parses a service URL. Raises ClientError with the reason."""
         scheme, separator, rest = text.partition("://")
         if not separator or scheme not in _PORTS:
             raise ClientError(

@@ -1,4 +1,4 @@
-"""Keeps a producer or a consumer of one topic open: the lookup, and the way back when a connection ended."""
+"""Keeps a producer or consumer of one topic open: lookup, and reconnection after a connection ended."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from magnetar.client.connection import Connection
 from magnetar.client.errors import ClientError, ConnectionLost, OwnerUnreachable, Refused
 
 REOPEN_S_MAX = 300.0
-"""For so long it is tried to come back."""
+"""Time in seconds for which reconnection is attempted."""
 
 
 class Link:
-    """Subclasses say what is to be opened (`_attach`) and what an end means (`_on_failed`)."""
+    """Base of producers and consumers. Subclasses open themselves in `_attach` and handle failure in
+    `_on_failed`.
+    """
 
     def __init__(self, client: Client, topic: str) -> None:
         self.client = client
         self.topic = topic
         self.id = next(client.ids)
         self.failed: ClientError | None = None
-        """Why it cannot be used any more."""
+        """The reason why it is unusable; None while usable."""
 
         self.opened = 0
-        """How often it was opened."""
+        """Number of times it was opened."""
 
         self._connection: Connection | None = None
         self._reopening: asyncio.Task[None] | None = None
@@ -32,25 +34,26 @@ class Link:
         self._lost_while_opening: ClientError | None = None
 
     async def open(self) -> None:
-        """Raises Refused, ConnectionLost."""
+        """Looks the topic up and opens it. Raises Refused, ConnectionLost."""
         await self.client.patiently(self._open_once)
 
     async def _attach(self, connection: Connection) -> None:
-        """Open it on that connection."""
+        """Opens it on this connection."""
         raise NotImplementedError
 
     def _detach(self, connection: Connection) -> None:
-        """Leave a connection."""
+        """Detaches it from a connection."""
         raise NotImplementedError
 
     def _on_failed(self, error: ClientError) -> None:
-        """It cannot be used any more."""
+        """Handles the final failure."""
         raise NotImplementedError
 
     def on_lost(self, error: ClientError) -> None:
-        """The connection ended, or the broker let go of the topic: come back."""
+        """Reconnects after the connection ended or the broker unloaded the topic."""
         if self._opening:
-            # Right behind the answer that opened it, which the task that waits for it has not seen yet.
+            # This may follow directly after the response that opened it, which the waiting task has not
+            # processed yet.
             self._lost_while_opening = error
             return
         connection, self._connection = self._connection, None
@@ -62,7 +65,7 @@ class Link:
             self._reopening = asyncio.ensure_future(self._reopen())
 
     def fail(self, error: ClientError) -> None:
-        """Give up."""
+        """Ends it permanently with an error."""
         if self.failed is None:
             self.failed = error
             self._on_failed(error)

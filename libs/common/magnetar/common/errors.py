@@ -1,8 +1,8 @@
-"""The typed errors of Magnetar.
+"""Magnetar's typed errors.
 
-One small tree. Each edge (the binary protocol, HTTP, gRPC) maps it once to its own codes, by walking the
-class hierarchy; nothing between the edges looks at codes. Messages say what happened to what, and what to do
-next. Broken invariants are not in here: they are assertions and stop the process.
+Each edge (the binary protocol, HTTP, gRPC) maps this tree once to its own codes by walking the class
+hierarchy; code between the edges never handles codes. Messages say what happened, to which object, and what
+to do next. Broken invariants are assertions, not errors, and stop the process.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ class FrameTooLarge(ProtocolError):
 
 
 class MalformedFrame(ProtocolError):
-    """Lengths that contradict each other, or bytes that are no command."""
+    """Contradictory lengths in a frame, or bytes that do not parse as a command."""
 
     reason = "malformed_frame"
 
 
 class UnknownCommand(ProtocolError):
-    """A command type that this protocol version does not have."""
+    """A command type that is not in this protocol version."""
 
     reason = "unknown_command"
 
 
 class InvalidName(MagnetarError):
-    """A topic, namespace, tenant, subscription or cluster name that cannot exist."""
+    """An invalid name of a topic, namespace, tenant, subscription or cluster."""
 
 
 class ConfigError(MagnetarError):
-    """The configuration cannot be used; the message lists every problem at once."""
+    """The configuration is invalid; the message lists every problem."""
 
 
 class MetadataError(MagnetarError):
@@ -83,7 +83,7 @@ class WatchLost(MetadataError):
 
 
 class StorageError(MagnetarError):
-    """Something about ledgers or the log under them."""
+    """Base of errors of ledgers and of the log below them."""
 
 
 class LogFailed(StorageError):
@@ -99,7 +99,7 @@ class LogFull(StorageError):
 
 
 class NotEnoughBookies(StorageError):
-    """Fewer bookies are up and writable, or answer, than the ledger's quorums need."""
+    """Fewer bookies are available or answering than the ledger's quorums require."""
 
     retriable = True
 
@@ -119,15 +119,15 @@ class UnsupportedFormat(StorageError):
 
 
 class LedgerError(StorageError):
-    """Something about one ledger."""
+    """Base of errors of a single ledger."""
 
 
 class LedgerFenced(LedgerError):
-    """Another owner fenced this ledger. For an append in flight its fate is unknown, not 'not written'."""
+    """Another owner fenced this ledger. The outcome of an append in flight is unknown, not 'not written'."""
 
 
 class LedgerClosed(LedgerError):
-    """The ledger was closed; it takes no more entries. Who meets it at a topic met the topic as it closed."""
+    """The ledger is closed and accepts no entries. On a topic it means that the topic was closing."""
 
     retriable = True
 
@@ -149,13 +149,13 @@ class EntryUnknown(LedgerError):
 
 
 class OwnershipLost(StorageError):
-    """Another owner took the topic over; its connections are closed and clients look it up again."""
+    """Another owner took over the topic; its connections are closed and clients look it up again."""
 
     retriable = True
 
 
 class TopicTerminated(StorageError):
-    """The topic was terminated: it takes no more messages, and that is final."""
+    """The topic was terminated: it accepts no more messages, permanently."""
 
 
 class CursorLedgerMissing(StorageError):
@@ -167,23 +167,23 @@ class BrokerError(MagnetarError):
 
 
 class TopicNotFound(BrokerError):
-    """No such topic, and it may not be created automatically."""
+    """The topic does not exist and may not be created automatically."""
 
 
 class NamespaceNotFound(TopicNotFound):
-    """No such tenant or namespace; these are never created automatically."""
+    """The tenant or namespace does not exist; neither is created automatically."""
 
 
 class TopicBusy(BrokerError):
-    """Producers, consumers or subscriptions of the topic forbid to delete it without force."""
+    """The topic has producers, consumers or subscriptions, so it cannot be deleted without force."""
 
 
 class TopicExists(BrokerError):
-    """A topic with that name is there already, partitioned or not."""
+    """A topic with that name already exists, partitioned or not."""
 
 
 class NamespaceExists(TopicExists):
-    """A tenant or namespace with that name is there already."""
+    """A tenant or namespace with that name already exists."""
 
 
 class NamespaceNotEmpty(TopicBusy):
@@ -191,11 +191,11 @@ class NamespaceNotEmpty(TopicBusy):
 
 
 class InvalidPartitions(BrokerError):
-    """A number of partitions that a topic cannot have."""
+    """An invalid number of partitions."""
 
 
 class SubscriptionNotFound(BrokerError):
-    """No such subscription, and it may not be created automatically."""
+    """The subscription does not exist and may not be created automatically."""
 
 
 class UnsubscribeRefused(BrokerError):
@@ -207,53 +207,57 @@ class ConsumerNotFound(BrokerError):
 
 
 class ConsumerBusy(BrokerError):
-    """The subscription has a consumer already, or is of a different type."""
+    """The subscription already has a consumer, or has a different type."""
 
     retriable = True
 
 
 class TooManyConsumers(ConsumerBusy):
-    """The topic, the subscription or one address has as many consumers as it may have."""
+    """The topic, the subscription or one client address has reached its consumer limit."""
 
 
 class ConsumerAssignFailed(BrokerError):
-    """A Key_Shared consumer asks for hash ranges that it cannot have, or there is none left to give it."""
+    """A Key_Shared consumer requested hash ranges that are unavailable, or no hash range is left for it."""
 
 
 class ProducerBusy(BrokerError):
-    """A live producer with that name is connected to the topic, or one that has it alone, or too many."""
+    """The topic has a connected producer of that name, an exclusive producer, or its maximum number of
+    producers.
+    """
 
     retriable = True
 
 
 class ProducerBlocked(BrokerError):
-    """The topic's backlog is beyond its quota; the producer waits until it is below again."""
+    """The topic's backlog exceeds its quota; the producer waits until it is below again."""
 
     retriable = True
 
 
 class ProducerQuotaExceeded(BrokerError):
-    """The topic's backlog is beyond its quota, and its producers are to fail rather than to wait."""
+    """The topic's backlog exceeds its quota, and the policy makes producers fail instead of wait."""
 
 
 class ProducerRefused(BrokerError):
-    """The producer comes back with messages that were refused again and again; it is to fail them."""
+    """The producer reconnected with messages that were refused repeatedly; it must fail them."""
 
 
 class ProducerFenced(BrokerError):
-    """Another producer has the topic alone, or had it since this one did; that is final."""
+    """Another producer has, or has had, exclusive access to the topic since this one connected; this is
+    final.
+    """
 
 
 class EncryptionRequired(BrokerError):
-    """A producer or a message that is not encrypted, where everything has to be."""
+    """A producer or message is not encrypted where encryption is required."""
 
 
 class NotAllowed(BrokerError):
-    """The request is valid and forbidden here; asking again does not help."""
+    """The request is valid but forbidden here; a retry does not help."""
 
 
 class InvalidPattern(NotAllowed):
-    """A regular expression that cannot be compiled, or that names no domain of topics."""
+    """An invalid regular expression, or one that selects no topic domain."""
 
 
 class IncompleteSeek(NotAllowed):
@@ -261,11 +265,11 @@ class IncompleteSeek(NotAllowed):
 
 
 class NotSupportedYet(NotAllowed):
-    """Pulsar has this, this version of Magnetar does not."""
+    """A feature of Pulsar that this version of Magnetar does not have."""
 
 
 class Unauthorized(BrokerError):
-    """The principal may not do this."""
+    """The principal is not authorized for this operation."""
 
 
 class UnsupportedVersion(BrokerError):
@@ -279,7 +283,7 @@ class TooManyRequests(BrokerError):
 
 
 class ServiceNotReady(BrokerError):
-    """The topic or broker is going away or coming up; look it up again."""
+    """The topic or broker is closing or starting; look it up again."""
 
     retriable = True
 
@@ -289,4 +293,4 @@ class BeingChanged(ServiceNotReady):
 
 
 class BeingDeleted(ServiceNotReady):
-    """Something of that name is being deleted, and nothing is made in its place before that is done."""
+    """An object of that name is being deleted; it can be created again once the deletion is done."""

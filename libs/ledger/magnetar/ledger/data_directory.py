@@ -36,7 +36,7 @@ class WrongDataDirectory(StorageError):
 
 
 def lock_data_directory(disk: Disk) -> DiskFile:
-    """Hold the directory until the returned file is closed. Raises WrongDataDirectory when it is held."""
+    """Locks the directory until the returned file is closed. Raises WrongDataDirectory if it is locked."""
     try:
         return disk.lock(LOCK)
     except BlockingIOError as error:
@@ -44,9 +44,9 @@ def lock_data_directory(disk: Disk) -> DiskFile:
 
 
 def check_cookie(disk: Disk, instance_id: bytes, *, has_data: bool) -> None:
-    """Write the cookie into a fresh directory, or see that it names this instance.
+    """Writes the cookie into a new directory, or checks that it names this instance.
 
-    Raises WrongDataDirectory on a mismatch, or when there is data and no cookie; DataCorruption.
+    Raises WrongDataDirectory on a mismatch, or if there is data without a cookie; DataCorruption.
     """
     names = disk.listdir("")
     if COOKIE in names:

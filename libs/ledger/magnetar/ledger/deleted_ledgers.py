@@ -36,18 +36,18 @@ _RESTORATION_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Content of the file."""
+    """The content of the file."""
 
     revision: int = 0
-    """The highest of metadata that was seen."""
+    """The highest metadata revision seen."""
     refs: Collection[LedgerRef] = field(default_factory=frozenset)
-    """Found gone."""
+    """Ledgers found deleted."""
     restoration_id: bytes = b""
-    """By which metadata vouched for its revisions last; 16 bytes, empty without one."""
+    """The last restoration whose metadata was accepted; 16 bytes, empty without one."""
 
 
 def encode_condemned(what: Remembered) -> bytes:
-    """The whole file."""
+    """Encodes the whole file."""
     if len(what.restoration_id) not in (0, _RESTORATION_BYTES):
         raise ValueError("the id of a restoration has 16 bytes")
     data = _HEADER.pack(_MAGIC, FORMAT_VERSION, 0, 0, what.revision, len(what.refs))
@@ -58,7 +58,7 @@ def encode_condemned(what: Remembered) -> bytes:
 
 
 def decode_condemned(data: bytes) -> Remembered:
-    """Raises UnsupportedFormat, or DataCorruption."""
+    """Decodes the file. Raises UnsupportedFormat, or DataCorruption."""
     if len(data) < _HEADER.size + _CRC.size or data[:8] != _MAGIC:
         raise DataCorruption("the list of condemned ledgers is none")
     _, version, _, features, revision, count = _HEADER.unpack_from(data)
@@ -72,7 +72,7 @@ def decode_condemned(data: bytes) -> Remembered:
 
 
 def load_condemned(disk: Disk) -> Remembered:
-    """The state saved last; empty without one. Blocks. Raises as `decode_condemned` does."""
+    """Loads the state saved last; empty without one. Blocks. Raises as `decode_condemned`."""
     if CONDEMNED not in disk.listdir(""):
         return Remembered()
     file = disk.open(CONDEMNED, writable=False)
@@ -83,7 +83,7 @@ def load_condemned(disk: Disk) -> Remembered:
 
 
 def save_condemned(disk: Disk, what: Remembered) -> None:
-    """Replace what was saved, durably. Blocks; raises OSError."""
+    """Replaces the saved state, durably. Blocks; raises OSError."""
     if _NEW in disk.listdir(""):
         disk.unlink(_NEW)
     file = disk.open(_NEW, create=True)

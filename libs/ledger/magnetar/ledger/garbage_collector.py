@@ -1,16 +1,16 @@
-"""Which ledgers' bytes may go: only what metadata positively lacks, for a while, and not too much at once.
+"""Garbage collection: frees bytes only of ledgers certainly missing in metadata, after a grace period, within
+a limit.
 
-A pass lists the ledgers at one revision, which must not be older than anything this store has seen. A ledger
-that the log holds and the listing lacks is gone; after the grace period its bytes are dead. Nothing is
-deleted, and an alarm is raised (log, `magnetar_log_gc_paused`), when the listing fails, is not of one
-revision or is stale, and when the ledgers that it lacks, and of whose deletion nothing was heard here, are
-more than a fifth of all: that is what lost or restored metadata looks like. Up to `SMALL_NUMBER` may always
-be missing, unless no ledger is left at all. Metadata that says of itself that it was restored is not believed
-at all until an operator has released it (`magnetar.common.metadata.restoration`).
+A pass lists the ledgers at one revision, which must not be older than any seen by this store. A ledger in the
+log that the listing lacks is deleted; after the grace period its bytes are dead. Nothing is freed, and an
+alarm is raised (log, `magnetar_log_gc_paused`), if the listing fails, is not of one revision or is stale, or
+if more than a fifth of all ledgers is missing without a known deletion, as after lost or restored metadata.
+Up to `SMALL_NUMBER` may always be missing, unless no ledger is left at all. Restored metadata is not trusted
+until an operator has released it (`magnetar.common.metadata.restoration`).
 
-A bookie (`Replica`) believes no metadata but that which it began with. It also lets go of closed ledgers
-that exist and are kept by other bookies alone, after a grace of its own; it asks metadata for each ledger
-once more before its bytes are dead; and a ledger may come back to it: `revive`.
+A bookie (`Replica`) trusts only the metadata instance with which it started. It also frees closed ledgers
+that exist but are stored only on other bookies, after a separate grace period; it checks each ledger in
+metadata again before its bytes are dead; and a ledger may return to it: `revive`.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ from prometheus_client import Counter, Gauge
 log = get_logger(__name__)
 
 SMALL_NUMBER: Final = 8
-"""So few missing ledgers never pause deletion: with few ledgers, one is soon a fifth. They are what a process
-deleted just before it died."""
+"""Number of missing ledgers that never pauses deletion: with few ledgers, one is soon a fifth. They are those
+deleted just before a process died.
+"""
 
 WENT_BACK: Final = 2**64 - 1
 """Marks the revision of metadata that went back: later equal revisions are not trusted."""
 
 FULL_WAIT_S: Final = 5.0
-"""While the disk is full, passes follow one another at this distance at least."""
+"""Minimum seconds between passes while the disk is full."""
 
 CONFIRMED_AT_ONCE: Final = 1000
-"""So many ledgers are asked for one by one in a pass of a bookie; the others wait for the next."""
+"""Maximum ledgers that a bookie checks one by one in a pass; the others wait for the next."""
 
 PAUSED = Gauge(
     "magnetar_log_gc_paused",
@@ -81,21 +82,22 @@ class Replica:
     """Parameters of a store that keeps one of several replicas."""
 
     instance_id: bytes
-    """Instance of the metadata that the store began with: no ledger is deleted because another lacks it."""
+    """Instance of the metadata with which the store started; no other metadata may cause deletions."""
     moved_away: Callable[[LedgerMetadata], bool]
-    """Whether a ledger that exists is kept by others alone, for good."""
+    """Returns whether an existing ledger is permanently stored on other bookies only."""
     moved_grace_s: float
     disown_copies: Callable[[], Awaitable[None]]
-    """Called before ledgers that moved away become dead: once it returns, metadata takes no change any more
-    that names this store for copies made before, by a process that stood still, say. Raises MetadataError."""
+    """Called before moved ledgers become dead: on return, metadata accepts no change that names this store
+    for copies made earlier, for example by a process that was suspended. Raises MetadataError.
+    """
     on_dead: Callable[[Collection[LedgerRef]], None]
     """Called when ledgers become dead: from then on the store holds nothing of them."""
 
 
 class GarbageCollector:
-    """Made and closed by the local store. All calls on the loop.
+    """Created and closed by the local store. All calls on the loop.
 
-    `in_use()` gives the ledgers that have a writer here; they are never dead.
+    `in_use()` returns the ledgers with a writer here; they are never dead.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class GarbageCollector:
         self._replica = replica
         self._revision = 0
         self._vouched_for = b""
-        """The last restoration of which an operator said that metadata is what it has to be."""
+        """The last restoration that an operator confirmed."""
         self._condemned: set[LedgerRef] | None = None
         self._saved = Remembered()
         self._ordered: set[LedgerRef] = set()
@@ -135,41 +137,41 @@ class GarbageCollector:
         self._tasks = TaskOwner("garbage collector")
 
     def start(self) -> None:
-        """Make passes from time to time, the first one after a while."""
+        """Starts periodic passes, the first one after a delay."""
         self._tasks.spawn(self._run(), "passes")
 
     def saw_revision(self, revision: int) -> None:
-        """Metadata was at this revision: what is older is stale."""
+        """Records a metadata revision: older ones are stale."""
         self._revision = max(self._revision, revision)
 
     def deleted(self, ref: LedgerRef) -> None:
-        """This store, or who tells a bookie so, deleted a ledger: once it is missing, it is so on purpose."""
+        """Records a known deletion of a ledger, by this store or by a hint to a bookie."""
         self._ordered.add(ref)
         self._news = True
 
     def hint(self) -> None:
-        """Somebody says that ledgers are gone: look soon. Nothing is believed of it."""
+        """Triggers a pass soon, because ledgers may have been deleted. The hint itself is not trusted."""
         self._news = True
         self._wake.set()
 
     def touched(self, ref: LedgerRef) -> None:
-        """An append: the graces of the ledger begin anew."""
+        """Restarts the ledger's grace periods after an append."""
         if self._moved_since or self._gone_since:
             self._moved_since.pop(ref, None)
             self._gone_since.pop(ref, None)
 
     def revive(self, ref: LedgerRef) -> None:
-        """The store takes something of a ledger of which it held nothing: what it takes is not dead."""
+        """Revives a dead ledger of which the store accepts new data."""
         self.touched(ref)
         self._dead.discard(ref)
         self._news = True
 
     def is_gone(self, ref: LedgerRef) -> bool:
-        """Whether metadata positively lacks the ledger, for longer than the grace period."""
+        """Returns whether metadata certainly lacks the ledger for longer than the grace period."""
         return ref in self._dead and ref in self._gone_since
 
     async def close(self) -> None:
-        """Let the pass under way end and make no more; idempotent."""
+        """Waits for the pass in progress and makes no more; idempotent."""
         self._stop.set()
         self._wake.set()
         self._log.space.stop()
@@ -178,12 +180,12 @@ class GarbageCollector:
         await self._tasks.close()
 
     async def collect(self) -> None:
-        """One pass: see which ledgers are gone, give back the space of those that are so for long enough."""
+        """Makes one pass: finds deleted ledgers and frees the space of those past the grace period."""
         async with self._passing:
             segments = self._log.finished_segments()
             if self._stop.is_set() or not segments:
                 return
-            # A listing costs something with many ledgers: an idle server makes none.
+            # A listing is expensive with many ledgers, so an idle server makes none.
             pending = (self._gone_since.keys() | self._moved_since.keys()) - self._dead
             news = self._news or pending or {segment.sequence for segment in segments} - self._judged
             if news and not await self._judge(segments):
@@ -207,7 +209,7 @@ class GarbageCollector:
         return min(wait_s, FULL_WAIT_S) if self._log.is_full() else wait_s
 
     async def _judge(self, segments: list[Segment]) -> bool:
-        """Decide which ledgers are dead; False when the listing can't be trusted."""
+        """Decides which ledgers are dead; returns False if the listing is not trusted."""
         if self._condemned is None:
             self._condemned = await self._load()
         self._news = False
@@ -286,12 +288,12 @@ class GarbageCollector:
             except (MetadataError, StorageError) as error:
                 return self._refuse("unreachable", "a ledger could not be looked up", error=str(error))
             self._replica.on_dead(dead - self._dead)
-        # The same set for ever: `revive` reaches a pass under way.
+        # Keep the same set object, so that `revive` affects a pass in progress.
         self._dead &= dead
         self._dead |= dead
         self._condemned = gone & (self._condemned | self._dead | ordered)
         self._judged = {segment.sequence for segment in segments}
-        # What was deleted and is in no finished segment is kept in mind while an open one may hold it.
+        # Deleted ledgers in no finished segment are remembered while an open one may hold them.
         open_ones = [segment for segment in self._log.segments if segment.sequence not in self._judged]
         for ref in ordered:
             if ref in self._condemned or not any(
@@ -304,8 +306,9 @@ class GarbageCollector:
         return await read_instance_id(self._metadata, self._keys) == replica.instance_id
 
     def _is_vouched_for(self, restoration: Restoration | None) -> bool:
-        """Whether an operator said that metadata which went back is what it has to be: its revisions begin
-        anew. Believed once, so that metadata that goes back later on is noticed again."""
+        """Returns whether an operator confirmed that metadata went back on purpose: its revisions begin anew.
+        Accepted once per restoration, so that a later decrease is detected again.
+        """
         if restoration is None or restoration.id == self._vouched_for:
             return False
         log.warning("metadata was restored and released: its revisions are followed anew", was=self._revision)
@@ -314,7 +317,7 @@ class GarbageCollector:
         return True
 
     def _sort_out(self, listing: Listing) -> tuple[set[LedgerRef], set[LedgerRef]]:
-        """(the ledgers that exist, those of them that others alone keep). Blocks."""
+        """Returns (the existing ledgers, those of them stored by others only). Blocks."""
         if self._replica is None:
             return ledgers_in(listing, self._keys), set()
         live, moved = set(), set()
@@ -327,8 +330,9 @@ class GarbageCollector:
         return live, moved
 
     async def _confirmed(self, replica: Replica, dead: set[LedgerRef]) -> set[LedgerRef]:
-        """Those of which metadata, asked once more for each new one, says the same. Raises MetadataError,
-        DataCorruption, UnsupportedFormat."""
+        """Returns the dead ledgers confirmed by another read of metadata for each new one. Raises
+        MetadataError, DataCorruption, UnsupportedFormat.
+        """
         confirmed = dead & self._dead
         for ref in sorted(dead - confirmed, key=lambda ref: (ref.id, ref.key))[:CONFIRMED_AT_ONCE]:
             found = await self._metadata.get(self._keys.ledger(ref.id))
@@ -339,7 +343,7 @@ class GarbageCollector:
                 log.warning("a ledger that seemed gone is there", ledger=ref.id)
                 self.touched(ref)
         self._news |= len(confirmed) < len(dead)
-        # What was appended to meanwhile is not dead after all.
+        # Ledgers appended to meanwhile are not dead.
         return {ref for ref in confirmed if ref in self._gone_since or ref in self._moved_since}
 
     async def _count_gone(self) -> None:
@@ -370,8 +374,9 @@ class GarbageCollector:
         return set(saved.refs)
 
     async def _save(self) -> bool:
-        """Remember the verdict before anything is done about it, and how far metadata was by which: the next
-        start has to notice an older copy although nothing was deleted for long."""
+        """Saves the decision before acting on it, with the metadata revision and restoration: the next start
+        must detect older metadata even if nothing was deleted for long.
+        """
         now = Remembered(self._revision, frozenset(self._condemned or ()), self._vouched_for)
         if now != self._saved:
             try:
@@ -389,7 +394,7 @@ def _over(since: dict[LedgerRef, float], now: float, grace_s: float) -> set[Ledg
 
 
 def _bytes_of(refs: Collection[LedgerRef], segments: list[Segment]) -> int:
-    """About how many bytes these ledgers take in these segments. Blocks."""
+    """Returns the approximate bytes of these ledgers in these segments. Blocks."""
     return sum(line_bytes(line) for segment in segments for ref, line in segment.lines.items() if ref in refs)
 
 
@@ -398,7 +403,7 @@ def _is_of_one_revision(listing: Listing) -> bool:
 
 
 def ledgers_in(listing: Listing, keys: Keys) -> set[LedgerRef]:
-    """The ledgers that a listing holds. Blocks for as long as decoding takes."""
+    """Returns the ledgers in a listing. Blocks while decoding."""
     refs = set()
     for item in listing.items:
         value = decode(LedgerMetadata, item.value)

@@ -1,8 +1,8 @@
-"""Which ledgers exist: their ids and metadata, the same for ledgers in this process and on bookies.
+"""The catalog of ledgers: ids and metadata, the same for local ledgers and ledgers on bookies.
 
-Ids come from one counter by compare-and-set. A ledger begins and ends with one transaction each, together
-with whatever its owner wants committed with it. A write of unknown outcome is never repeated blindly: the
-ledger's own key, read again, tells what became of the whole transaction.
+Ids come from one counter by compare-and-set. A ledger is created and closed by one transaction each, which
+may include the owner's operations. A write of unknown outcome is never repeated blindly: the ledger's own
+key, read again, shows the outcome of the whole transaction.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class LedgerCatalog:
         self._keys = keys
         self._clock = clock
         self._rng = rng
-        # Creations of one process would only make each other's compare-and-set fail.
+        # Concurrent creations in one process would only make each other's compare-and-set fail.
         self._creating = asyncio.Lock()
 
     async def create(
         self, value: LedgerMetadata, with_ops: Callable[[LedgerRef], Sequence[Op]] | None
     ) -> tuple[LedgerRef, Versioned]:
-        """A new open ledger, its id above every id given before; fills in `value`'s ref, state and time.
+        """Creates an open ledger with an id above all earlier ones; sets the ref, state and time in `value`.
 
-        Raises VersionMismatch, and there is no ledger, when a guard of `with_ops` fails; UnknownOutcome when
+        Raises VersionMismatch, without creating a ledger, if a guard of `with_ops` fails; UnknownOutcome if
         it was not created after all.
         """
         async with self._creating:
@@ -75,7 +75,7 @@ class LedgerCatalog:
                 return ref, Versioned(key, data, revision)
 
     async def find(self, ref: LedgerRef) -> tuple[Versioned, LedgerMetadata] | None:
-        """A ledger's metadata; None when it does not exist or exists under another key."""
+        """Returns a ledger's metadata; None if it does not exist or exists under another key."""
         found = await self._metadata.get(self._keys.ledger(ref.id))
         if found is None:
             return None
@@ -83,7 +83,7 @@ class LedgerCatalog:
         return (found, value) if value.ref.key == ref.key else None
 
     async def get(self, ref: LedgerRef) -> tuple[Versioned, LedgerMetadata]:
-        """Finds like `find`. Raises NoSuchLedger."""
+        """Returns the same as `find`. Raises NoSuchLedger."""
         found = await self.find(ref)
         if found is None:
             raise NoSuchLedger(f"ledger {ref.id} does not exist, or exists under another key")
@@ -96,9 +96,9 @@ class LedgerCatalog:
         closed: ClosedLedger,
         with_ops: Callable[[ClosedLedger], Sequence[Op]] | None,
     ) -> None:
-        """Compare-and-set a ledger to CLOSED; changes `value` to what was written.
+        """Closes a ledger by compare-and-set; updates `value` to what was written.
 
-        Raises VersionMismatch, also of the ledger's own key when it is not at `version` any more.
+        Raises VersionMismatch, also if the ledger's own key is not at `version` any more.
         """
         key = self._keys.ledger(closed.ref.id)
         after = LedgerMetadata()
@@ -112,17 +112,17 @@ class LedgerCatalog:
         try:
             await self._metadata.commit(ops)
         except UnknownOutcome:
-            # The transaction is all or nothing: our own value there means that all of it happened.
+            # The transaction is atomic: this process's value there means that all of it happened.
             found = await self._metadata.get(key)
             if found is None or found.value != data:
                 raise
         value.CopyFrom(after)
 
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op]) -> int | None:
-        """Remove a ledger's metadata, if there is any, together with `with_ops`.
+        """Removes a ledger's metadata, if any, together with `with_ops`.
 
-        Returns the revision of the commit, None when there was nothing to write. Raises VersionMismatch when
-        a guard of `with_ops` fails.
+        Returns the revision of the commit, None if there was nothing to write. Raises VersionMismatch if a
+        guard of `with_ops` fails.
         """
         while True:
             found = await self.find(ref)

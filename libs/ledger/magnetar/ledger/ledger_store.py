@@ -1,8 +1,8 @@
-"""The ledger interface: what a managed ledger needs of storage, local or replicated.
+"""The ledger interface between managed ledgers and storage, local or replicated.
 
 `local_store` (the segment log in this process; Qw = Qa = 1) and, in a cluster, the quorum client (bookies
 over gRPC) implement it and pass the same contract tests. Appending never awaits: `LedgerWriter.append` is a
-plain call, and durability comes back as one advancing watermark per ledger.
+plain call, and durability is reported as one advancing position per ledger.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ RUN_MARKER: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LedgerRef:
-    """A ledger's name: its id and a random 64-bit key that is sent with every operation.
+    """A ledger's id and a random 64-bit key that is sent with every operation.
 
-    The key guards against ids that are used again after metadata was restored from a backup.
+    The key protects against ids reused after metadata was restored from a backup.
     """
 
     id: int
@@ -37,7 +37,7 @@ class Run:
     """One or more consecutive entries of one ledger: the unit of work from the socket to the disk and back.
 
     `entries` are the clients' bytes as they came (magic, checksum, metadata, payload), one immutable `bytes`
-    each, shared by everyone who handles the run; nobody changes the list after `append`. The rest is the
+    each, shared by all components that handle the run; the list is immutable after `append`. The rest is the
     envelope, kept once per run:
 
     - `publish_time_ms`: when the broker took it, ms since 1970 UTC;
@@ -67,11 +67,11 @@ class Run:
 
     @property
     def messages(self) -> int:
-        """How many messages the run holds."""
+        """Number of messages in the run."""
         return len(self.entries) if self.message_counts is None else sum(self.message_counts)
 
     def slice(self, first_entry_id: int, last_entry_id: int) -> Run:
-        """The part from one entry to another, both inclusive, within the run; shares the entries' bytes."""
+        """Returns the part between two entries, both inclusive, within the run; shares the entries' bytes."""
         start, stop = first_entry_id - self.first_entry_id, last_entry_id - self.first_entry_id + 1
         assert 0 <= start < stop <= len(self.entries), "slice within the run"
         if stop - start == len(self.entries):
@@ -90,7 +90,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLedger:
-    """A ledger that takes no more entries: where it ends. `last_entry_id` is -1 when it is empty."""
+    """A closed ledger's end. `last_entry_id` is -1 if it is empty."""
 
     ref: LedgerRef
     last_entry_id: int
@@ -98,7 +98,7 @@ class ClosedLedger:
 
 
 class LedgerWriter(Protocol):
-    """The only writer of one ledger."""
+    """The single writer of one ledger."""
 
     @property
     def ref(self) -> LedgerRef: ...
@@ -109,19 +109,20 @@ class LedgerWriter(Protocol):
         ...
 
     def append(self, run: Run) -> int:
-        """Take a run; returns the entry id of its first entry and sets `run.ledger_id`, `run.first_entry_id`.
+        """Appends a run; returns the entry id of its first entry and sets `run.ledger_id`,
+        `run.first_entry_id`.
 
-        A plain call: never waits, never calls back from inside. The run belongs to the ledger from here on.
-        Raises LedgerFenced, LedgerClosed, LogFull, LogFailed or Backpressure at once; then no id was given.
+        A plain call: never waits, never calls back from inside. The ledger owns the run from here on. Raises
+        LedgerFenced, LedgerClosed, LogFull, LogFailed or Backpressure at once; then no id was assigned.
         """
         ...
 
     async def close(self, with_ops: Callable[[ClosedLedger], Sequence[Op]] | None = None) -> ClosedLedger:
-        """Wait for confirmation of all appends, then close by compare-and-set.
+        """Waits for confirmation of all appends, then closes by compare-and-set.
 
-        `with_ops` gives metadata operations to commit in the same transaction. After a failure of the ledger
-        it closes at `last_confirmed`. Raises LedgerFenced when the ledger is no longer open in metadata, and
-        VersionMismatch when a guard among `with_ops` fails (the ledger then stays as it was).
+        `with_ops` returns metadata operations for the same transaction. After a failure of the ledger it
+        closes at `last_confirmed`. Raises LedgerFenced if the ledger is no longer open in metadata, and
+        VersionMismatch if a guard among `with_ops` fails (the ledger is then unchanged).
         """
         ...
 
@@ -131,10 +132,11 @@ class LedgerListener:
     """Callbacks of a writer to its owner, on the event loop, never from inside `append`."""
 
     on_confirmed: Callable[[int], None]
-    """The watermark advanced to this last add confirmed."""
+    """Called with the new last add confirmed."""
 
     on_failed: Callable[[StorageError, int], None]
-    """Once: (error, last confirmed). Entries above are unknown until the ledger is closed there."""
+    """Called once with (error, last confirmed). Entries above are unknown until the ledger is closed there.
+    """
 
 
 class LedgerReader(Protocol):
@@ -145,20 +147,20 @@ class LedgerReader(Protocol):
 
     @property
     def last_confirmed(self) -> int:
-        """The last entry that may be read: follows the writer while the ledger is open."""
+        """The last readable entry: follows the writer while the ledger is open."""
         ...
 
     @property
     def copies(self) -> int:
-        """How many copies of each entry there are to be."""
+        """The configured number of copies of each entry."""
         ...
 
     async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:
-        """Entries `first` to `last` inclusive, in order, as runs that begin and end within the range.
+        """Returns entries `first` to `last` inclusive, in order, as runs that begin and end within the range.
 
         Fewer only for `max_bytes` (of entry bytes), but at least one entry. Raises NoSuchEntry beyond
-        `last_confirmed`, EntryUnreadable or EntryUnknown when that is the fate of entry `first`; a damaged
-        entry further on ends the answer before it.
+        `last_confirmed`, EntryUnreadable or EntryUnknown for entry `first`; a later damaged entry ends the
+        answer before it.
         """
         ...
 
@@ -169,7 +171,7 @@ class Obstacle:
 
     reason: str
     seen_to_end: bool
-    """The next look sees that it is over; otherwise only another write can show that."""
+    """Whether the next check detects its end; otherwise only another write can."""
 
 
 class LedgerStore(Protocol):
@@ -185,37 +187,40 @@ class LedgerStore(Protocol):
         properties: dict[str, str],
         with_ops: Callable[[LedgerRef], Sequence[Op]] | None = None,
     ) -> LedgerWriter:
-        """A new ledger, its id above every id given before.
+        """Creates a ledger with an id above all earlier ones.
 
-        Its metadata and the operations that `with_ops` gives for it are committed in one transaction: raises
-        VersionMismatch, and no ledger exists, when one of their guards fails.
+        Its metadata and the operations from `with_ops` are committed in one transaction: raises
+        VersionMismatch, and no ledger exists, if one of their guards fails.
         """
         ...
 
     async def open(self, ref: LedgerRef) -> LedgerReader:
-        """Read a ledger as it is; never used to decide what exists. Raises NoSuchLedger."""
+        """Opens a ledger for reading in its current state; never used to decide what exists. Raises
+        NoSuchLedger.
+        """
         ...
 
     async def recover(
         self, ref: LedgerRef, with_ops: Callable[[ClosedLedger], Sequence[Op]] | None = None
     ) -> tuple[LedgerReader, ClosedLedger]:
-        """Fence the ledger, find its end, close it by compare-and-set together with `with_ops`; then read it.
+        """Fences the ledger, finds its end, closes it by compare-and-set together with `with_ops`; returns a
+        reader.
 
         Idempotent: on a closed ledger only `with_ops` is committed. Raises NoSuchLedger, VersionMismatch.
         """
         ...
 
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op] = ()) -> None:
-        """Remove the ledger's metadata (and commit `with_ops`); its bytes go later, by garbage collection.
+        """Removes the ledger's metadata (and commits `with_ops`); garbage collection frees its bytes later.
 
-        Deleting a ledger that is gone is no error.
+        Deleting a missing ledger is not an error.
         """
         ...
 
     def obstacle(self, ack_quorum: int) -> Obstacle | None:
-        """Why nothing can be stored now, with this ack quorum, as far as the write path knows; None while
-        something can be.
+        """Returns the reason why nothing can be stored now with this ack quorum; None while writes work as
+        far as is known.
 
-        Waits for nothing and asks no other process, so it may be called at any time.
+        Neither waits nor calls another process, so it may be called at any time.
         """
         ...

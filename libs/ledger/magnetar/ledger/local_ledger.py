@@ -16,7 +16,7 @@ CommitClosed = Callable[[LedgerMetadata, int, ClosedLedger, WithOps | None], Awa
 
 
 class LocalLedgerWriter:
-    """The only writer of a ledger; implements `ledger_store.LedgerWriter`."""
+    """The single writer of a ledger; implements `ledger_store.LedgerWriter`."""
 
     __slots__ = (
         "_closed",
@@ -50,7 +50,7 @@ class LocalLedgerWriter:
         self._log = log
         self._commit_closed = commit_closed
         self._key = key
-        # As bytes: a message that lives as long as its ledger would cost an idle topic half a KiB.
+        # Stored as bytes: a message object living as long as its ledger would cost an idle topic half a KiB.
         self._metadata = metadata
         self._version = version
         self._listener = listener
@@ -85,7 +85,7 @@ class LocalLedgerWriter:
         return first
 
     async def close(self, with_ops: WithOps | None = None) -> ClosedLedger:
-        """See `LedgerWriter.close`; closing again answers the same."""
+        """Closes the ledger; see `LedgerWriter.close`. A repeated call returns the same."""
         if self._closed is not None:
             return self._closed
         if self._refusal is None:
@@ -106,11 +106,11 @@ class LocalLedgerWriter:
         return closed
 
     def fenced(self) -> None:
-        """Another owner fenced the ledger: fail, once."""
+        """Fails once because another owner fenced the ledger."""
         self._failed(LedgerFenced(f"ledger {self.ref.id} was fenced by another owner"))
 
     async def _confirmed(self) -> None:
-        """Wait until every append is confirmed, or the ledger failed."""
+        """Waits until every append is confirmed, or the ledger failed."""
         while self.last_confirmed + 1 < self._next_entry_id and self._error is None:
             if self._confirmed_waiter is None:
                 self._confirmed_waiter = asyncio.get_running_loop().create_future()
@@ -155,7 +155,7 @@ class LocalLedgerReader:
 
     @property
     def copies(self) -> int:
-        """The one that is here."""
+        """Always one: the local copy."""
         return 1
 
     async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:

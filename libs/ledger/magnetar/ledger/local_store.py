@@ -1,4 +1,4 @@
-"""Ledgers in this process: the segment log for entries, the metadata store for what exists (Qw = Qa = 1).
+"""Ledgers in this process: entries in the segment log, ledgers in the metadata store (Qw = Qa = 1).
 
 A ledger is confirmed as far as it is durable here. Its end is decided once, by a compare-and-set of its
 metadata to CLOSED: by its writer at the last add confirmed, or by a recovery after a durable fence.
@@ -28,7 +28,7 @@ from magnetar.ledger.segment_log.syncer import Syncer
 
 
 class LocalLedgerStore:
-    """Made by `open_local_store`; implements `ledger_store.LedgerStore`."""
+    """Created by `open_local_store`; implements `ledger_store.LedgerStore`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LocalLedgerStore:
         self._catalog = LedgerCatalog(metadata, keys, clock, rng)
         self._lock = lock
         self._writers: dict[LedgerRef, LocalLedgerWriter] = {}
-        # One bound method each for all writers: every idle topic would pay for its own.
+        # One bound method each for all writers: otherwise every idle topic would have its own.
         self._commit_closed = self._catalog.commit_closed
         self._writer_gone = self._gone
 
@@ -61,7 +61,7 @@ class LocalLedgerStore:
         properties: dict[str, str],
         with_ops: Callable[[LedgerRef], Sequence[Op]] | None = None,
     ) -> LocalLedgerWriter:
-        """See `LedgerStore.create`. Quorums are recorded as 1: there is one copy, here.
+        """Creates a ledger; see `LedgerStore.create`. Quorums are recorded as 1: there is one local copy.
 
         A ledger of kind "cursors" is written on a full disk too, into half of the reserve.
         """
@@ -94,7 +94,9 @@ class LocalLedgerStore:
     async def recover(
         self, ref: LedgerRef, with_ops: Callable[[ClosedLedger], Sequence[Op]] | None = None
     ) -> tuple[LocalLedgerReader, ClosedLedger]:
-        """See `LedgerStore.recover`. Also raises LogFailed when the fence could not be made durable."""
+        """Recovers a ledger; see `LedgerStore.recover`. Also raises LogFailed if the fence could not be made
+        durable.
+        """
         while True:
             found, value = await self._catalog.get(ref)
             if value.state == LedgerMetadata.CLOSED:
@@ -112,11 +114,11 @@ class LocalLedgerStore:
             except VersionMismatch as error:
                 if error.key != found.key:
                     raise
-                continue  # somebody else closed or deleted it: take it as it is now
+                continue  # closed or deleted concurrently: use its current state
             return self._reader(ref, value), closed
 
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op] = ()) -> None:
-        """See `LedgerStore.delete`. `garbage` gives back its space, after a while."""
+        """Deletes a ledger; see `LedgerStore.delete`. Garbage collection frees its space later."""
         revision = await self._catalog.delete(ref, with_ops)
         if revision is not None:
             self.garbage.saw_revision(revision)
@@ -127,16 +129,16 @@ class LocalLedgerStore:
             writer.fenced()
 
     def obstacle(self, ack_quorum: int) -> Obstacle | None:
-        """See `LedgerStore.obstacle`; there is one copy, whatever the quorum."""
+        """Returns the obstacle; see `LedgerStore.obstacle`. There is one copy, whatever the quorum."""
         return self.log.obstacle()
 
     async def close(self) -> None:
-        """Wait for pending appends, seal the log, release the directory; idempotent. Ledgers stay open."""
+        """Waits for pending appends, seals the log, releases the directory; idempotent. Ledgers stay open."""
         await self.garbage.close()
         await self.log.close()
         self._lock.close()
 
-    # --- inside ---
+    # --- internal ---
 
     def _reader(self, ref: LedgerRef, value: LedgerMetadata) -> LocalLedgerReader:
         end = value.last_entry_id if value.state == LedgerMetadata.CLOSED else None
@@ -158,10 +160,10 @@ async def open_local_store(
     rng: random.Random,
     config: SegmentLogConfig,
 ) -> LocalLedgerStore:
-    """Lock the data directory (the root of `disk`), recover the log, answer the store.
+    """Locks the data directory (the root of `disk`), recovers the log and returns the store.
 
-    The syncer belongs to the store from here on; disk, metadata and pool stay the caller's. Raises
-    WrongDataDirectory, UnsupportedFormat, DataCorruption (of the cookie) or OSError.
+    The store takes over the syncer; the caller keeps disk, metadata and pool. Raises WrongDataDirectory,
+    UnsupportedFormat, DataCorruption (of the cookie) or OSError.
     """
     lock = lock_data_directory(disk)
     try:

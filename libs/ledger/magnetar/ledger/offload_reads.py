@@ -1,6 +1,6 @@
-"""A ledger's entries read from a broker's offload service: in order, each once, without gaps, or an error.
+"""Reads a ledger's entries from a broker's offload service: in order, each once, without gaps, or an error.
 
-A stream that breaks, because its broker was killed for example, is gone on with behind the last whole run.
+After a broken stream, for example when its broker was killed, reading continues after the last complete run.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from magnetar.ledger.bookie_protocol.record_stream import decode_records
 from magnetar.ledger.ledger_store import LedgerRef, Run
 
 ATTEMPTS_MAX: Final = 12
-"""Streams in a row that may break without having brought anything."""
+"""Maximum consecutive streams that break without delivering anything."""
 
 BUSY_MAX: Final = 150
-"""How often in a row the broker may say that it has too many readers: they take their turns."""
+"""Maximum consecutive refusals because the broker has too many readers."""
 
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0
-"""Before the next stream; the first wait, doubling up to the last."""
+"""Waits in seconds before the next stream, as (first, longest); doubling."""
 
 
 def read_runs(
@@ -35,11 +35,11 @@ def read_runs(
     *,
     sleep: Callable[[float], None],
 ) -> Iterator[Run]:
-    """Entries `first_entry_id` to `last_entry_id` inclusive, as runs that begin and end within them.
+    """Yields entries `first_entry_id` to `last_entry_id` inclusive, as runs that begin and end within them.
 
     `sleep` waits for some seconds, as time.sleep does. Raises EntryUnreadable, NoSuchLedger, NoSuchEntry,
-    OnlyCopy, DataCorruption; OffloadUnreachable when the broker stays away, TooManyRequests when it stays
-    busy.
+    OnlyCopy, DataCorruption; OffloadUnreachable while the broker stays unreachable, TooManyRequests while it
+    stays busy.
     """
     following, failures, busy = first_entry_id, 0, 0
     while following <= last_entry_id:

@@ -1,10 +1,10 @@
-"""A disk that keeps only what was synced.
+"""A simulated disk that keeps only synced data.
 
-Every file has what is durable and what the page cache shows; between the two lie the page versions written
-since the last sync. Directory changes are pending until their directory is synced. `crash` decides by a seed
-what of all that survives and gives the disk that the next process finds. Errors (no space, EIO on a sync, bit
-flips, pages that cannot be read) are injected on demand. Every call that changes something counts as one
-operation, so that a workload can be cut before any of them.
+Every file has durable content and page cache content; between the two are the page versions written since the
+last sync. Directory changes are pending until their directory is synced. `crash` decides by a seed which of
+these survive and returns the disk for the next process. Errors (no space, EIO on a sync, bit flips,
+unreadable pages) are injected on demand. Every modifying call counts as one operation, so that a workload can
+be cut before any of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECTOR: Final = 512
 
 
 class Inode:
-    """A file's bytes: durable, and as the page cache shows them."""
+    """A file's bytes: durable, and in the page cache."""
 
     __slots__ = ("cached", "durable", "error_sequence", "unreadable", "versions")
 
@@ -34,7 +34,7 @@ class Inode:
         self.versions: dict[int, list[bytes]] = {}
         self.error_sequence = 0
         self.unreadable: set[int] = set()
-        """Pages that the device cannot read; it puts others in their place when they are written."""
+        """Pages that the device cannot read; a write replaces them by good ones."""
 
     def write(self, data: bytes, offset: int) -> None:
         end = offset + len(data)
@@ -56,7 +56,9 @@ class Inode:
             del self.versions[page]
 
     def sync(self) -> None:
-        """Write back the dirty pages only: what a failed sync lost stays lost, though the cache shows it."""
+        """Writes back dirty pages only: pages lost by a failed sync stay lost, though the cache shows
+        them.
+        """
         del self.durable[len(self.cached) :]
         self.durable.extend(bytes(len(self.cached) - len(self.durable)))
         for page in self.versions:
@@ -65,12 +67,14 @@ class Inode:
         self.versions.clear()
 
     def fail_sync(self) -> None:
-        """Linux after a failed writeback: the pages are clean, in the cache, and not on the disk."""
+        """Simulates Linux after a failed writeback: the pages are clean, in the cache, and not on the
+        disk.
+        """
         self.versions.clear()
         self.error_sequence += 1
 
     def copy(self) -> Inode:
-        """The same file, page cache and all."""
+        """Returns a copy of the file, including its page cache."""
         twin = Inode()
         twin.durable[:] = self.durable
         twin.cached[:] = self.cached
@@ -84,7 +88,8 @@ class Inode:
         if rng.random() < 0.5 and len(content) != len(self.cached):
             del content[len(self.cached) :]
             content.extend(bytes(len(self.cached) - len(content)))
-        # Three moods: all pages lost, all kept, or each on its own, so that plain outcomes are common too.
+        # Three modes: all pages lost, all kept, or each decided separately, so that plain outcomes are common
+        # too.
         keep = rng.choice((0.0, 1.0, 0.5, 0.5))
         torn = rng.choice(sorted(self.versions)) if self.versions and rng.random() < 0.5 else -1
         for page in sorted(self.versions):
@@ -110,7 +115,9 @@ def _tear(old: bytes, new: bytes, rng: random.Random) -> bytes:
 
 @dataclass(slots=True)
 class _Change:
-    """A directory change that is not durable yet: `target` gets `inode` (None: goes), `source` goes."""
+    """A directory change that is not durable: `target` gets `inode` (None: is removed), `source` is
+    removed.
+    """
 
     target: str
     inode: Inode | None
@@ -122,10 +129,10 @@ class Faults:
     """Injected disk faults, by operation number or until changed."""
 
     crash_at: int | None = None
-    """Before this operation the process dies: it and every later one raises SimCrash."""
+    """The process dies before this operation: it and every later one raises SimCrash."""
 
     sync_errors: set[int] = field(default_factory=set)
-    """Operation numbers of file syncs that answer EIO."""
+    """Numbers of the file sync operations that return EIO."""
 
     skip_file_sync: bool = False
     """Mutation: a file's sync does nothing and reports success."""
@@ -135,7 +142,9 @@ class Faults:
 
 
 class SimDisk:
-    """One simulated disk. `capacity` bounds the bytes of its files; `on_operation` precedes each change."""
+    """One simulated disk. `capacity` limits the bytes of its files; `on_operation` runs before each
+    change.
+    """
 
     def __init__(self, capacity: int = 1 << 40) -> None:
         self.capacity = capacity
@@ -152,7 +161,7 @@ class SimDisk:
     # --- Disk ---
 
     def makedirs(self, path: str) -> None:
-        """Directories themselves are durable at once; only the names of files in them are not."""
+        """Creates directories, which are durable at once; names of files in them are not."""
         self.operation(f"makedirs {path}")
         parts = path.split("/")
         self._directories.update("/".join(parts[: i + 1]) for i in range(len(parts)))
@@ -221,10 +230,10 @@ class SimDisk:
     def total_bytes(self) -> int:
         return self.capacity
 
-    # --- the simulation's side ---
+    # --- simulation interface ---
 
     def crash(self, rng: random.Random) -> SimDisk:
-        """The disk that the next process finds after a power loss now. This one stays as it is."""
+        """Returns the disk that the next process finds after a power loss now. This one stays unchanged."""
         files = dict(self._durable_files)
         keep = rng.choice((0.0, 1.0, 0.5, 0.5))
         for change in self._changes:
@@ -236,9 +245,9 @@ class SimDisk:
         )
 
     def kill(self) -> SimDisk:
-        """The disk that the next process finds after this one was killed: the page cache lives on.
+        """Returns the disk that the next process finds after this one was killed: the page cache survives.
 
-        A copy, so that this one stays as it is.
+        A copy, so this one stays unchanged.
         """
         twins: dict[int, Inode] = {}
 
@@ -261,14 +270,14 @@ class SimDisk:
         return successor
 
     def flip_bit(self, path: str, bit: int) -> None:
-        """Invert one bit of a file, on the disk and in the cache."""
+        """Inverts one bit of a file, on the disk and in the cache."""
         inode = self._files[path]
         for content in (inode.cached, inode.durable):
             if bit // 8 < len(content):
                 content[bit // 8] ^= 1 << (bit % 8)
 
     def spoil(self, path: str, offset: int) -> None:
-        """From now on the page at an offset cannot be read (EIO), until it is written."""
+        """Makes the page at an offset unreadable (EIO) until it is written."""
         self._files[path].unreadable.add(offset // PAGE)
 
     def overwrite(self, path: str, data: bytes, offset: int) -> None:
@@ -278,15 +287,15 @@ class SimDisk:
         inode.sync()
 
     def content(self, path: str) -> bytes:
-        """A file as the page cache shows it."""
+        """Returns a file's content in the page cache."""
         return bytes(self._files[path].cached)
 
     def paths(self) -> list[str]:
-        """Every file, sorted."""
+        """Returns every file path, sorted."""
         return sorted(self._files)
 
     def operation(self, what: str) -> None:
-        """Count a changing call; the place where the process may die."""
+        """Counts a modifying call; the process may die here."""
         self.check_alive()
         self.operations += 1
         if self.faults.crash_at is not None and self.operations >= self.faults.crash_at:
@@ -304,7 +313,7 @@ class SimDisk:
 
 
 class SimFile:
-    """An open file of a `SimDisk`. A closed one answers EBADF: a real descriptor might be another file's."""
+    """An open file of a `SimDisk`. A closed one raises EBADF: a real descriptor might be another file's."""
 
     __slots__ = ("_closed", "_disk", "_error_sequence", "_inode", "_locked", "_path")
 
@@ -337,7 +346,7 @@ class SimFile:
         faults = self._disk.faults
         if self._disk.operations in faults.sync_errors:
             self._inode.fail_sync()
-        # As on Linux, every descriptor that was open when a writeback failed hears of it, once.
+        # As on Linux, each descriptor open during a failed writeback reports it once.
         if self._error_sequence != self._inode.error_sequence:
             self._error_sequence = self._inode.error_sequence
             raise OSError(errno.EIO, "sync failed", self._path)
@@ -353,7 +362,9 @@ class SimFile:
         return bytes(self._inode.cached[offset : offset + length])
 
     def pread_nowait(self, length: int, offset: int) -> bytes | None:
-        """Two thirds of the time the bytes happen to be cached, by place, so that runs repeat."""
+        """Reads cached bytes, which exist two thirds of the time, determined by offset so that runs
+        repeat.
+        """
         self._check_open()
         return None if (offset // PAGE) % 3 == 0 else self.pread(length, offset)
 

@@ -19,19 +19,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 WALL_START_MS = 1_600_000_000_000
-"""Where simulated wall clocks start unless told otherwise: some moment in 2020."""
+"""Default start of simulated wall clocks, ms since 1970 UTC: a moment in 2020."""
 
 
 class SimDeadlock(AssertionError):
-    """Nothing is ready and nothing is scheduled, yet the main future is pending."""
+    """No callback is ready or scheduled, but the main future is pending."""
 
 
 class SimTimeLimit(AssertionError):
-    """The simulation ran past its limit of virtual time without its main future completing."""
+    """The simulation exceeded its limit of virtual time before its main future completed."""
 
 
 class SimCrash(BaseException):
-    """The simulated process is dead. Not an Exception, so that no handler of errors mistakes it for one."""
+    """The simulated process is dead. Not an Exception, so that no error handler catches it."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -60,18 +60,18 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._now
 
     def trace(self, event: str) -> None:
-        """Fold an event into the trace hash."""
+        """Adds an event to the trace hash."""
         self._hash.update(f"{self._now:.9f} {event}\n".encode())
 
     def trace_hash(self) -> str:
-        """The hash of everything that happened so far: equal for equal seeds, whatever the machine."""
+        """Returns the hash of everything that has happened: equal for equal seeds on any machine."""
         return self._hash.hexdigest()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         raise RuntimeError("no threads under simulation: pass a SimPool")
 
     def _write_to_self(self) -> None:
-        """Wake the selector: there is none."""
+        """Does nothing: there is no selector to wake."""
 
     def _run_once(self) -> None:
         while self._scheduled and self._scheduled[0]._cancelled:
@@ -102,9 +102,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end on `loop`, cancel what it left behind, close the loop.
+    """Runs `main` to its end on `loop`, cancels remaining tasks, closes the loop.
 
-    Raises what `main` raised, else the first error of any callback.
+    Raises the error of `main`, otherwise the first error of any callback.
     """
     try:
         result = loop.run_until_complete(main)
@@ -121,8 +121,9 @@ def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
 
 
 def run_inside(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
-    """Like `run`, and may be called from a callback of another simulated loop, which stands still meanwhile:
-    to try out what would happen if its world ended now."""
+    """Runs like `run`, from a callback of another simulated loop, which is suspended meanwhile: to test what
+    would happen if that world ended now.
+    """
     outer = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:
@@ -165,7 +166,7 @@ class SimClock:
 
 
 class SimPool:
-    """A `BlockingPool` whose calls happen at one moment of virtual time, after a seeded delay."""
+    """A `BlockingPool` whose calls run at one moment of virtual time, after a seeded delay."""
 
     def __init__(self, loop: SimLoop, delay_max_s: float = 0.002) -> None:
         self._loop = loop
@@ -188,4 +189,4 @@ class SimPool:
         return future
 
     def close(self) -> None:
-        """Nothing runs outside the loop, so there is nothing to wait for."""
+        """Does nothing: there is no work outside the loop."""

@@ -41,28 +41,29 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class MetadataFaults:
-    """How the store misbehaves towards one process; may be changed at any time."""
+    """Faults of the store towards one process; may be changed at any time."""
 
     delay_max_s: float = 0.002
-    """Longest time of a request to the store, and of an answer back."""
+    """Longest delay in seconds of a request, and of a response."""
 
     unknown_probability: float = 0.0
-    """How often the outcome of a write is lost: half of those have happened."""
+    """Probability that the outcome of a write is lost; half of these writes have happened."""
 
     late_probability: float = 0.0
-    """How often the outcome of a write is lost before the write arrives: it is tried after that."""
+    """Probability that a write's outcome is reported as unknown before the write arrives and is applied."""
 
     late_max_s: float = 1.0
-    """Longest time between the loss and the write's arrival."""
+    """Longest time in seconds between that report and the write's arrival."""
 
     watch_delay_max_s: float = 0.01
-    """Longest time of an event to a watcher; events stay in order."""
+    """Longest delay in seconds of a watch event; events stay in order."""
 
     unreachable: bool = False
-    """Nothing arrives: reads fail and writes have an unknown outcome (they did not happen)."""
+    """Whether the store is unreachable: reads fail and writes have an unknown outcome (they did not happen).
+    """
 
     silent: bool = False
-    """The process stands still: its sessions are not kept alive."""
+    """Whether the process is suspended: its sessions are not kept alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class _Stored:
 
 
 class SimMetadataServer:
-    """The durable state, shared by every simulated process; changes at one moment each."""
+    """The durable state, shared by every simulated process; each change is atomic."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -82,16 +83,16 @@ class SimMetadataServer:
         self._expiry: dict[int, Callable[[], None]] = {}
         self._listeners: list[Callable[[list[WatchEvent]], None]] = []
         self.landed_late = 0
-        """Writes that happened after their outcome was given as unknown."""
+        """Number of writes applied after their outcome was reported as unknown."""
         self.lost_races: Counter[str] = Counter()
-        """By key: writes that were refused since the key had another version."""
+        """Number of writes, by key, refused because the key had another version."""
 
     def dump(self) -> dict[str, bytes]:
-        """Every key and its value, for checkers."""
+        """Returns every key and its value, for checkers."""
         return {key: self._keys[key].value for key in sorted(self._keys)}
 
     def fork(self) -> SimMetadataServer:
-        """A second store with the same keys and none of the leases, to try something on."""
+        """Returns a second store with the same keys and no leases, for experiments."""
         twin = SimMetadataServer()
         twin.revision = self.revision
         twin._keys = {key: stored for key, stored in self._keys.items() if stored.lease is None}
@@ -108,7 +109,7 @@ class SimMetadataServer:
         )
 
     def commit(self, ops: Sequence[Op], lease: int | None = None) -> int:
-        """All or nothing; raises VersionMismatch, or MetadataError when the lease has ended."""
+        """Commits all operations or none; raises VersionMismatch, or MetadataError if the lease has ended."""
         if lease is not None and lease not in self._expiry:
             raise MetadataError("the metadata session has ended")
         for op in ops:
@@ -132,13 +133,13 @@ class SimMetadataServer:
         return self.revision
 
     def grant(self, on_expired: Callable[[], None]) -> int:
-        """A new lease; `on_expired` is called once at its end."""
+        """Grants a new lease; `on_expired` is called once at its end."""
         self._leases += 1
         self._expiry[self._leases] = on_expired
         return self._leases
 
     def expire(self, lease: int) -> None:
-        """End a lease and remove its keys; idempotent."""
+        """Ends a lease and removes its keys; idempotent."""
         on_expired = self._expiry.pop(lease, None)
         if on_expired is None:
             return
@@ -205,7 +206,7 @@ class SimMetadataStore:
         return await self._commit(ops, None)
 
     def watch(self, prefix: str) -> WatchQueue:
-        # Events of earlier changes may still be on their way.
+        # Events of earlier changes may still be in flight.
         queue = WatchQueue(prefix, self._watches.remove, self._watch_events_max, after=self._server.revision)
         self._watches.append(queue)
         if not self._alive:
@@ -237,21 +238,21 @@ class SimMetadataStore:
     # --- Faults ---
 
     def lose_next_outcome(self, *, applied: bool) -> None:
-        """The next write raises UnknownOutcome, having happened or not. Calls add up."""
+        """Makes the next write raise UnknownOutcome, applied or not. Calls accumulate."""
         self._lose_outcomes.append(applied)
 
     def lose_watches(self) -> None:
-        """Every watch ends with WatchLost, as after a compaction."""
+        """Ends every watch with WatchLost, as after a compaction."""
         for queue in list(self._watches):
             queue.lose("its revision was compacted")
 
     def crash(self) -> None:
-        """The process died: nothing returns to it any more, its sessions end after their time."""
+        """Simulates the process's death: it gets no more responses, and its sessions expire."""
         for session in self._sessions:
             session.orphan()
         self._stop()
 
-    # --- Inside ---
+    # --- internal ---
 
     async def _commit(self, ops: Sequence[Op], lease: int | None) -> int:
         check_ops(ops, has_session=lease is not None)
@@ -259,7 +260,7 @@ class SimMetadataStore:
         return await self._call(lambda: self._server.commit(ops, lease), writes=True)
 
     async def _call(self, operation: Callable[[], T], *, writes: bool) -> T:
-        """Arrive after a while, happen at one moment, return after another while."""
+        """Runs an operation at one moment, between a request delay and a response delay."""
         if not self._alive:
             raise MetadataError("the metadata store is closed")
         applied, lost = True, False
@@ -336,7 +337,7 @@ class SimMetadataStore:
 
 
 class SimSession:
-    """A session that is kept alive by its process while that lives and reaches the store."""
+    """A session kept alive while its process lives and reaches the store."""
 
     def __init__(self, store: SimMetadataStore, ttl_s: float) -> None:
         self._store = store
@@ -348,17 +349,17 @@ class SimSession:
         self._told = asyncio.Event()
 
     def start(self) -> None:
-        """At the store: grant the lease and watch over it."""
+        """Grants the lease at the store and monitors it."""
         self._lease = self._store._server.grant(self._on_expired)
         self._heard_s = self._store._loop.time()
         self._store._later(self._ttl_s / 3, self._heartbeat)
 
     def expire(self) -> None:
-        """Fault: the store ends the session now."""
+        """Injects a fault: the store ends the session now."""
         self._store._server.expire(self._lease)
 
     def orphan(self) -> None:
-        """The process died or gave up: no more heartbeats."""
+        """Stops heartbeats, because the process died or gave up."""
         self._orphan = True
 
     async def put_ephemeral(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
@@ -400,7 +401,7 @@ class SimSession:
         self._store._later(self._store._delay(), self._tell)
 
     def _tell(self) -> None:
-        """The owner learns it once it reaches the store again."""
+        """Notifies the owner once it reaches the store again."""
         if self._orphan:
             return
         if self._store.faults.unreachable:

@@ -24,53 +24,53 @@ from magnetar.sim.process import WORLD, SimProcess, WorldLoop
 
 
 class NetworkDown(Exception):
-    """No answer: the connection was refused or lost, or the time is over. The request's fate is unknown."""
+    """No response: the connection was refused or lost, or timed out. The request's outcome is unknown."""
 
 
 @dataclass(slots=True)
 class NetworkFaults:
-    """How the network behaves; may be changed at any time. Probabilities are per message."""
+    """Behavior of the network; may be changed at any time. Probabilities are per message."""
 
     delay_min_s: float = 0.0001
     delay_max_s: float = 0.001
     slow_probability: float = 0.02
-    """How often a message takes up to `slow_max_s` instead."""
+    """Probability that a message takes up to `slow_max_s` instead."""
     slow_max_s: float = 0.05
     break_probability: float = 0.0
-    """How often the stream a message is on breaks."""
+    """Probability that a message's stream breaks."""
     loss_probability: float = 0.0
-    """How often a call loses its request or its answer."""
+    """Probability that a call loses its request or its response."""
     duplicate_probability: float = 0.0
-    """How often a call's request arrives twice."""
+    """Probability that a call's request arrives twice."""
     give_up_s: float = 1.0
-    """After so long without a sign of life of the other side a stream is broken for the one that waits."""
+    """Silence in seconds after which the waiting side's stream is broken."""
 
 
 class StreamEnd(Protocol):
     """A service's end of one stream."""
 
     def receive(self, message: bytes) -> None:
-        """Take a message. NetworkDown ends the stream from this side."""
+        """Receives a message. Raising NetworkDown ends the stream from this side."""
         ...
 
     def broken(self) -> None:
-        """Nothing comes any more, and nothing that is sent arrives."""
+        """Called when the stream is broken: nothing more arrives in either direction."""
         ...
 
 
 class Service(Protocol):
-    """A process that listens. Runs in the process that called `SimNetwork.listen`."""
+    """A listening process's interface. Runs in the process that called `SimNetwork.listen`."""
 
     def open_stream(self, send: Callable[[bytes], None]) -> StreamEnd: ...
 
     async def call(self, method: str, request: bytes) -> Sequence[bytes]:
-        """Answer a call with one or more messages. An exception is an answer that says nothing."""
+        """Answers a call with one or more messages. An exception counts as a response without content."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listener:
-    """A service, and the process it is in."""
+    """A service and its process."""
 
     process: SimProcess
     service: Service
@@ -94,18 +94,18 @@ class SimNetwork:
     # --- faults ---
 
     def block(self, source: str, target: str) -> None:
-        """From now on nothing gets from `source` to `target`; the other direction is another path."""
+        """Blocks the path from `source` to `target`; the opposite direction is another path."""
         self.loop.trace(f"blocked: {source} to {target}")
         self._blocked.add((source, target))
 
     def unblock(self, source: str, target: str) -> None:
-        """A path is open again, and what waited at it arrives."""
+        """Opens a path; messages waiting at it arrive."""
         self._blocked.discard((source, target))
         for arrive in self._waiting.pop((source, target), []):
             self.later(arrive)
 
     def partition(self, side: Sequence[str], other: Sequence[str], *, symmetric: bool = True) -> None:
-        """Block every path from one side to the other."""
+        """Blocks every path from one side to the other."""
         for source in side:
             for target in other:
                 self.block(source, target)
@@ -113,7 +113,7 @@ class SimNetwork:
                     self.block(target, source)
 
     def heal(self) -> None:
-        """Every path is open again, and what waited arrives."""
+        """Opens every path; waiting messages arrive."""
         self.loop.trace("healed")
         self._blocked.clear()
         waiting, self._waiting = self._waiting, {}
@@ -121,10 +121,10 @@ class SimNetwork:
             for arrive in arrivals:
                 self.later(arrive)
 
-    # --- talking ---
+    # --- communication ---
 
     def listen(self, process: SimProcess, service: Service, address: str = "") -> None:
-        """Answer under the process's name, or at another address, until it dies."""
+        """Listens under the process's name, or at another address, until it dies."""
         listener = Listener(process, service, address or process.name)
         self._listeners[listener.address] = listener
         self._hosts[listener.address] = process.name
@@ -137,9 +137,9 @@ class SimNetwork:
         receive: Callable[[bytes], None],
         broken: Callable[[], None],
     ) -> SimStream:
-        """Open a stream; a plain call from inside `process`.
+        """Opens a stream; a plain call from inside `process`.
 
-        `broken` is called once, also when the address has no listener; not after `close`.
+        `broken` is called once, also if the address has no listener; not after `close`.
         """
         stream = SimStream(self, process, target, receive, broken)
         self._streams[stream] = None
@@ -149,7 +149,7 @@ class SimNetwork:
     async def call(
         self, process: SimProcess, target: str, method: str, request: bytes, timeout_s: float
     ) -> Sequence[bytes]:
-        """Ask a service, from inside `process`. Raises NetworkDown."""
+        """Calls a service, from inside `process`. Raises NetworkDown."""
         answer: asyncio.Future[Sequence[bytes]] = self.loop.create_future()
         faults, rng, host = self.faults, self.rng, self.host(target)
 
@@ -199,7 +199,7 @@ class SimNetwork:
     # --- for streams ---
 
     def delay(self) -> float:
-        """How long the next message takes."""
+        """Returns the next message's delay in seconds."""
         faults, rng = self.faults, self.rng
         most = faults.slow_max_s if rng.random() < faults.slow_probability else faults.delay_max_s
         return rng.uniform(faults.delay_min_s, most)
@@ -209,22 +209,22 @@ class SimNetwork:
         return self._listeners.get(address)
 
     def host(self, address: str) -> str:
-        """The name of the process that listens at an address, or did last."""
+        """Returns the name of the process that listens, or last listened, at an address."""
         return self._hosts.get(address, address)
 
     def later(self, call: Callable[[], None]) -> None:
-        """After a message's time, in the world."""
+        """Runs a call after a message's delay, in the world."""
         self.loop.call_later(self.delay(), call, context=WORLD)
 
     def arrive(self, source: str, target: str, deliver: Callable[[], None]) -> None:
-        """Something is at its target, unless the path is blocked: then once it is open."""
+        """Delivers a message to its target, or after the path is opened if it is blocked."""
         if (source, target) in self._blocked:
             self._waiting.setdefault((source, target), []).append(deliver)
         else:
             deliver()
 
     def can_talk(self, client: str, target: str) -> bool:
-        """Whether a ping would be answered now."""
+        """Returns whether a ping would be answered now."""
         listener = self._listeners.get(target)
         return (
             listener is not None
@@ -237,7 +237,7 @@ class SimNetwork:
         """Drops a stream that is over on both sides, or no longer needed."""
         self._streams.pop(stream, None)
 
-    # --- inside ---
+    # --- internal ---
 
     def _send(self, source: str, target: str, deliver: Callable[..., None], *args: object) -> None:
         self.messages += 1
@@ -251,7 +251,7 @@ class SimNetwork:
 
 
 class SimStream:
-    """The client's end of a stream, and what connects it with the server's."""
+    """The client's end of a stream, connected with the server's."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class SimStream:
         self._receive = receive
         self._broken = broken
         self._over = False
-        """For the client."""
+        """Whether the stream is over for the client."""
         self._listener: Listener | None = None
         self._end: StreamEnd | None = None
         self._heard_s = network.loop.time()
@@ -280,7 +280,7 @@ class SimStream:
     # --- the client's side ---
 
     def send(self, message: bytes) -> None:
-        """Send; what a broken stream is given goes nowhere."""
+        """Sends a message; a broken stream drops it."""
         assert message, "an empty message opens a stream"
         if self._over:
             return
@@ -288,13 +288,13 @@ class SimStream:
         self._maybe_break()
 
     def close(self) -> None:
-        """Be done with it. What was sent may still arrive."""
+        """Closes the stream. Sent messages may still arrive."""
         if not self._over:
             self._over = True
             self._to_server.cut()
 
     def client_died(self) -> None:
-        """The process that opened it died: its machine reports it, or the peer never learns of it."""
+        """Handles the death of the client's process: its machine reports it, or the peer never detects it."""
         self._over = True
         if self._network.rng.random() < 0.5:
             self._to_server.cut()
@@ -330,7 +330,9 @@ class SimStream:
     # --- the server's side ---
 
     def server_died(self, listener: Listener) -> None:
-        """The serving process died: its machine reports it, or the client learns of it after a restart."""
+        """Handles the death of the serving process: its machine reports it, or the client detects it after a
+        restart.
+        """
         if self._listener is listener:
             self._end = None
             if self._network.rng.random() < 0.5:
@@ -382,7 +384,7 @@ class SimStream:
 
 
 class _Pipe:
-    """One direction of a stream: in order, to its end."""
+    """One direction of a stream, in order."""
 
     def __init__(
         self, network: SimNetwork, source: str, target: str, deliver: Callable[[bytes | None], None]
@@ -405,7 +407,7 @@ class _Pipe:
         network.loop.call_at(self._last_s, self._arrived, context=WORLD)
 
     def cut(self) -> None:
-        """Some of what is under way still arrives, then the end does; idempotent."""
+        """Ends the direction: some messages in flight still arrive, then the end; idempotent."""
         if self._cut:
             return
         for _ in range(self._network.rng.randint(0, len(self._under_way))):
@@ -414,7 +416,7 @@ class _Pipe:
         self._cut = True
 
     def _arrived(self) -> None:
-        # Arrivals have no order among themselves, so that what waited at a blocked path keeps its own.
+        # Arrivals have no order among themselves, so messages waiting at a blocked path keep theirs.
         self._network.arrive(self._source, self._target, self._next)
 
     def _next(self) -> None:

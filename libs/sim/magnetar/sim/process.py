@@ -1,9 +1,9 @@
-"""Processes that share one simulated loop, each of which can die or stand still between any two steps.
+"""Processes on one simulated loop, each of which can die or be suspended between any two steps.
 
-Whatever a process starts (tasks, timers, callbacks) runs in its context, and so does what follows from that.
-The loop looks at the context before each step: what belongs to a dead process never runs, not even its
-`finally` blocks; what belongs to one that stands still (SIGSTOP, a long collection) waits and then runs at
-once. What has no process is the world: the network, the metadata store, the test.
+Everything a process starts (tasks, timers, callbacks), and everything that follows, runs in its context. The
+loop checks the context before each step: steps of a dead process never run, not even its `finally` blocks;
+steps of a suspended one (SIGSTOP, a long garbage collection) wait and then run at once. Steps without a
+process belong to the world: the network, the metadata store, the test.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ T = TypeVar("T")
 _PROCESS: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("process", default=None)
 
 WORLD: Final = contextvars.Context()
-"""The context of what belongs to no process."""
+"""The context of steps without a process."""
 
 CLOSE_ATTEMPTS: Final = 10
-"""How often a coroutine that awaits while it is closed is closed again."""
+"""Maximum attempts to close a coroutine that awaits while being closed."""
 
 
 class SimProcess:
-    """One life of a process. A restart is a new one under the same name."""
+    """One run of a process. A restart is a new one under the same name."""
 
     def __init__(self, loop: WorldLoop, name: str) -> None:
         self.name = name
@@ -44,24 +44,24 @@ class SimProcess:
         self._on_end_of_pause: list[Callable[[], None]] = []
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a coroutine as part of this process. It never ends once the process is dead."""
+        """Runs a coroutine as part of this process. It never ends once the process is dead."""
         return self._context.copy().run(self._loop.create_task, coroutine)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call something now, as part of this process; what it schedules belongs to it."""
+        """Calls a function now, as part of this process; its callbacks belong to the process."""
         return self._context.copy().run(function, *args)
 
     def post(self, callback: Callable[..., None], *args: Any) -> None:
-        """Something reaches the process: it is dealt with now, or after its pause, or never; in order."""
+        """Delivers an event to the process: now, after its suspension, or never; in order."""
         if self.alive:
             self._loop.call_soon(callback, *args, context=self._context)
 
     def on_death(self, callback: Callable[[], None]) -> None:
-        """Call back at the moment of death, in the world."""
+        """Registers a callback for the moment of death, run in the world."""
         self._on_death.append(callback)
 
     def kill(self) -> None:
-        """Die now: no further step; idempotent."""
+        """Kills the process: no further step; idempotent."""
         if not self.alive:
             return
         self.alive = False
@@ -73,15 +73,15 @@ class SimProcess:
             WORLD.copy().run(callback)
 
     def kill_after(self, steps: int) -> None:
-        """Die after so many more steps of this process, wherever it then is."""
+        """Kills the process after a number of its further steps."""
         self._steps_left = steps
 
     def spare(self) -> None:
-        """A death that is still to come does not; idempotent."""
+        """Cancels a scheduled death; idempotent."""
         self._steps_left = -1
 
     def pause(self, duration_s: float, on_end: Callable[[], None] | None = None) -> None:
-        """Stand still. Nothing happens to a process that is dead or stands still already."""
+        """Suspends the process. Ignored for a dead or suspended one."""
         if self.paused or not self.alive:
             return
         self.paused = True
@@ -96,7 +96,7 @@ class SimProcess:
             on_end()
 
     def admits(self, handle: asyncio.Handle) -> bool:
-        """Whether a step of this process may run now."""
+        """Returns whether a step of this process may run now."""
         if not self.alive:
             self._loop.bury([handle])
             return False
@@ -118,11 +118,12 @@ class WorldLoop(SimLoop):
     def __init__(self, seed: int = 0, *, time_max_s: float = 86_400.0) -> None:
         super().__init__(seed, time_max_s=time_max_s)
         self.steps = 0
-        # What dead processes would have done next is kept: nothing of theirs may end before the run does.
+        # Pending steps of dead processes are kept, so that none of their objects is destroyed before the run
+        # ends.
         self._buried: list[asyncio.Handle] = []
 
     def bury(self, handles: list[asyncio.Handle]) -> None:
-        """Keep what will never run."""
+        """Keeps handles that will never run."""
         self._buried += handles
 
     def _run_handle(self, handle: asyncio.Handle) -> None:
@@ -143,10 +144,10 @@ def current_process() -> SimProcess | None:
 
 
 def run_world(loop: WorldLoop, main: Coroutine[Any, Any, T]) -> T:
-    """Run `main`, in the world, to its end; then everything else is dropped as it is, and the loop closed.
+    """Runs `main` in the world to its end; then drops everything else and closes the loop.
 
-    Raises the first error of any callback, else what `main` raised. Collections of garbage wait until the
-    end, so that what they run does not depend on what ran before in this interpreter.
+    Raises the first error of any callback, otherwise the error of `main`. Garbage collection waits until the
+    end, so that finalizers do not depend on earlier activity in this interpreter.
     """
     collecting = gc.isenabled()
     gc.disable()

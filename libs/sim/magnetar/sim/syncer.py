@@ -1,4 +1,4 @@
-"""The log's syncer in virtual time: a write, then its sync, each at a seeded moment."""
+"""The log's syncer in virtual time: a write and its sync, each at a seeded moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SimSyncer:
         self._delay_max_s = delay_max_s
 
     def start(self) -> None:
-        """Nothing to start: the loop is the thread."""
+        """Does nothing: there is no thread to start."""
 
     def submit(
         self,
@@ -45,13 +45,13 @@ class SimSyncer:
             except OSError as error:
                 done(error)
                 return
-            # The device has it; the process hears of it a little later, and may die in between.
+            # The data is on the device; the process is notified later, and may die in between.
             self._later(lambda: done(None))
 
         self._later(write)
 
     def close(self) -> None:
-        """Nothing runs outside the loop."""
+        """Does nothing: there is no work outside the loop."""
 
     def _later(self, call: Callable[[], None]) -> None:
         self._loop.call_later(self._loop.rng.uniform(0, self._delay_max_s), call)

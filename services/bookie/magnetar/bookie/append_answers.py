@@ -23,7 +23,7 @@ from magnetar.ledger.segment_log.codec_v1 import RecordHeader
 from prometheus_client import Counter
 
 Answer = Callable[[AppendResult], None]
-"""Told the fate of consecutive entries of one ledger. May be called before `append` returns."""
+"""Called with the result for consecutive entries of one ledger, possibly before `append` returns."""
 
 REFUSED_APPENDS = Counter(
     "magnetar_bookie_refused_appends",
@@ -36,13 +36,13 @@ _ID_BITS: Final = (1 << 64) - 1
 
 
 def refuse(header: RecordHeader, answer: Answer, code: Code.ValueType, reason: str) -> None:
-    """Answer that nothing of a record is taken."""
+    """Answers that no entry of a record is accepted."""
     REFUSED_APPENDS.labels(code=Code.Name(code)).inc()
     answer(result_of(header, code, reason))
 
 
 def code_of(error: Exception) -> tuple[Code.ValueType, str]:
-    """(code, reason) for what kept an append from being taken."""
+    """Returns (code, reason) for an error that refused an append."""
     if isinstance(error, LogFull):
         return READ_ONLY, str(error)
     if isinstance(error, Backpressure):
@@ -55,13 +55,13 @@ def code_of(error: Exception) -> tuple[Code.ValueType, str]:
 
 
 def result_of(header: RecordHeader, code: Code.ValueType, reason: str = "") -> AppendResult:
-    """The fate of a record."""
+    """Returns the result of a whole record."""
     ref = LedgerRef(header.ledger_id, header.ledger_key)
     return result_for(ref, header.first_entry_id, header.entry_count, code, reason)
 
 
 def result_for(ref: LedgerRef, first: int, count: int, code: Code.ValueType, reason: str) -> AppendResult:
-    """The fate of consecutive entries."""
+    """Returns the result of consecutive entries."""
     return AppendResult(
         ledger=WireRef(id=ref.id & _ID_BITS, key=ref.key),
         first_entry_id=first,

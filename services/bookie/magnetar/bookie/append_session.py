@@ -1,8 +1,7 @@
-"""One client's append stream: appends in, confirmations out, each side with its own task.
+"""One client's append stream: appends in, confirmations out, one task for each direction.
 
-What was taken and is not yet confirmed to the client is bounded: over the bound the stream is not read, and
-gRPC's flow control holds the client back. What was settled within a turn of the event loop goes in one
-message.
+Bytes accepted and not yet confirmed to the client are limited: above the limit the stream is not read, and
+gRPC's flow control slows the client down. Results of one turn of the event loop are sent in one message.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, AppendBatch, AppendRe
 from magnetar.ledger.segment_log.codec_v1 import record_entry_count
 
 RESULTS_MAX: Final = 4096
-"""Results in one message."""
+"""Maximum number of results in one message."""
 
 _parse = AppendBatch.FromString
 
 
 class AppendSession:
-    """Serves one Append call with `run`; `finish` ends it in good order. All calls on the loop."""
+    """Serves one Append call with `run`; `finish` ends it cleanly. All calls on the event loop."""
 
     def __init__(
         self, core: BookieCore, stats: BookieStats, context: Any, unconfirmed_bytes_max: int
@@ -40,9 +39,9 @@ class AppendSession:
         self._context = context
         self._unconfirmed_max = unconfirmed_bytes_max
         self._unconfirmed = 0
-        # Messages that are not settled as a whole: (entries taken up to its end, when it came).
+        # Messages not yet wholly answered: (entries accepted up to its end, arrival time).
         self._unsettled: deque[tuple[int, float]] = deque()
-        # Messages that are not confirmed as a whole: (the same, when it came, its bytes).
+        # Messages not yet wholly confirmed: (the same, arrival time, bytes).
         self._unconfirmed_messages: deque[tuple[int, float, int]] = deque()
         self._entries_taken = 0
         self._entries_settled = 0
@@ -54,7 +53,7 @@ class AppendSession:
         self._reader: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Serve until the client or `finish` ends the stream. Raises BadCall for what is no append."""
+        """Serves until the client or `finish` ends the stream. Raises BadCall for an invalid message."""
         loop = asyncio.get_running_loop()
         writer = loop.create_task(self._write(), name="confirmations")
         self._reader = reader = loop.create_task(self._read(), name="appends")
@@ -62,7 +61,7 @@ class AppendSession:
             await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
             if reader.done() and not reader.cancelled():
                 reader.result()
-            # The client has no more, or the bookie stops: what was taken is still confirmed.
+            # The client has ended the stream, or the bookie stops: accepted entries are still confirmed.
             self._no_more = True
             self._notify_writer()
             await writer
@@ -72,7 +71,7 @@ class AppendSession:
             await asyncio.wait({reader, writer})
 
     def finish(self) -> None:
-        """Read no more; `run` returns once everything that was taken is confirmed."""
+        """Stops reading; `run` returns once every accepted entry is confirmed."""
         if self._reader is not None:
             self._reader.cancel()
 
@@ -130,7 +129,7 @@ class AppendSession:
             self._confirmed(results)
 
     def _answer(self, result: AppendResult) -> None:
-        """The core tells the fate of entries, perhaps before it returns."""
+        """Receives the result of entries from the core, possibly before the core's call returns."""
         count, unsettled = result.entry_count, self._unsettled
         if unsettled:
             now = self._now()
@@ -144,8 +143,9 @@ class AppendSession:
         self._notify_writer()
 
     def _confirmed(self, results: list[AppendResult]) -> None:
-        """These went out. Which entries they are about does not matter to the bound, and to the latencies
-        only the oldest does: they are upper bounds."""
+        """Updates limits and latencies after results were sent. Only the oldest arrival time counts, so
+        latencies are upper bounds.
+        """
         messages = self._unconfirmed_messages
         entries = sum([result.entry_count for result in results])
         refused = sum([result.entry_count for result in results if result.code != OK])

@@ -1,7 +1,8 @@
-"""Taking entries: a record is checked, written as it came, and answered once its group is durable.
+"""Accepting entries: each record is checked, written unchanged, and answered once its commit group is
+durable.
 
-A writer's records of a ledger come in order of entries. One that does not may be here already: it is compared
-first (`comparisons`).
+A writer's records of a ledger arrive in entry order. A record out of order may be stored already, so it is
+compared first (`comparisons`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from magnetar.ledger.segment_log.log_ledger import LogLedger
 
 
 class Appends:
-    """Takes appends for one log and answers them. All calls on the loop."""
+    """Accepts and answers appends for one log. All calls on the event loop."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Appends:
             self._ledgers.forget_if_empty(ledger)
 
     def settled(self, records: Sequence[PendingRecord], error: LogFailed | None) -> None:
-        """Answer for records that became durable or failed: neighbors of a ledger at once."""
+        """Answers records that became durable or failed; consecutive entries of a ledger share an answer."""
         code: Code.ValueType = OK if error is None else LOG_FAILED
         reason = "" if error is None else str(error)
         answer: Answer | None = None
@@ -118,7 +119,7 @@ class Appends:
             REFUSED_APPENDS.labels(code=Code.Name(code)).inc()
 
     async def close(self) -> None:
-        """Let what is being compared end; compare no more. Idempotent."""
+        """Waits for the comparison in progress and starts no more. Idempotent."""
         await self.comparisons.close()
 
     def _problem(self, header: RecordHeader, recovery: bool) -> str:
@@ -127,18 +128,21 @@ class Appends:
             limit = self._entry_bytes_max
             return f"an entry of {longest} bytes is over the limit of {limit} (magnetarBookieEntryBytesMax)"
         if header.ledger_id < 0:
-            return f"{header.ledger_id} is no ledger id"
+            return f"invalid ledger id {header.ledger_id}"
         if header.lac >= header.first_entry_id and not recovery:
             return f"entry {header.first_entry_id} comes with a last add confirmed of {header.lac}"
         return ""
 
     def _refusal(self, ledger: LogLedger | None, recovery: bool) -> tuple[Code.ValueType, str] | None:
-        """Why a ledger takes no append now, if so. A recovery's is refused for want of space alone."""
+        """Returns why a ledger accepts no append now, or None. Appends of a recovery are refused only for
+        lack of space.
+        """
         if recovery:
             return None
         if ledger is not None:
             if ledger.limbo:
-                # It may have promised a fence that it has lost: its writer has to go on without this bookie.
+                # The bookie may have lost a fence that it had confirmed: the writer must continue without
+                # this bookie.
                 return LOG_FAILED, f"this bookie is in doubt about ledger {ledger.ref.id}"
             if ledger.fenced:
                 return FENCED, f"ledger {ledger.ref.id} is fenced"

@@ -1,7 +1,7 @@
-"""A bookie without its network: ledgers on one segment log, spoken to in the messages of proto/bookie/v1.
+"""A bookie without its network: ledgers on one segment log, addressed by the messages of proto/bookie/v1.
 
-Disk, pool, syncer, clock and randomness are parameters: libs/sim runs all of it. gRPC, registration and
-configuration files stand around it. All calls on the loop that opened it.
+Disk, pool, syncer, clock and randomness are injected, so libs/sim runs all of it. gRPC, registration and
+configuration files are outside. All calls on the loop that opened it.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ from magnetar.ledger.segment_log.syncer import Syncer
 VERSION: Final = "0.1.0"
 
 RANGES_MAX: Final = 10_000
-"""Ranges in one answer about entries: well within a message."""
+"""Maximum ranges in one answer about entries: well within the message limit."""
 
 
 class BookieCore:
-    """Made by `open_bookie_core`."""
+    """A bookie's core, created by `open_bookie_core`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class BookieCore:
         self.bookie_id = identity.bookie_id
         self.high_water = high_water
         self._uncovered: set[LedgerRef] = set()
-        """Fenced, and the mark in metadata is not above it yet."""
+        """Fenced ledgers whose fences are not yet covered by the mark in metadata."""
         self.ledgers = LedgerStorage(segment_log, high_water.mark.fenced_below_ledger_id)
         self.garbage = GarbageCollector(
             segment_log,
@@ -128,18 +128,18 @@ class BookieCore:
         segment_log.on_settled(self._settled)
 
     def append(self, append: Append, answer: Answer) -> None:
-        """Take a record; `answer` is told its fate once it is durable or refused.
+        """Accepts a record; `answer` receives its result once it is durable or refused.
 
-        A plain call. Refusals may be answered before it returns. Neighboring confirmations of a ledger that
-        have equal `answer`s are reported together. Raises DataCorruption when the record's header is
-        damaged: then its ledger is unknown, and the stream has to end;
-        UnsupportedFormat for one of a later release.
+        A plain call. A refusal may be answered before it returns. Consecutive confirmations of a ledger with
+        equal `answer`s are reported together. Raises DataCorruption if the record's header is damaged: the
+        ledger is unknown, so the stream must end; UnsupportedFormat for a record of a later release.
         """
         self._appends.append(append, answer)
 
     def write_lacs(self, updates: Iterable[LacUpdate]) -> None:
-        """Hear of last add confirmeds that no append has carried yet; a plain call. Hints: kept in memory,
-        never lowered, and passed over for ledgers that are not here."""
+        """Receives last-add-confirmed values that no append has carried yet; a plain call. They are hints:
+        kept in memory, never lowered, and ignored for unknown ledgers.
+        """
         for update in updates:
             try:
                 ledger = self.ledgers.find(update.ledger.id, update.ledger.key)
@@ -150,7 +150,8 @@ class BookieCore:
                 self._lac_waiters.advanced((ledger,))
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadPart]:
-        """Durable entries, in order, in parts of at most 1 MiB or one entry; the last part says why it ends.
+        """Yields durable entries in order, in parts of at most 1 MiB or one entry; the last part gives the
+        reason why it ends.
 
         Raises BadRequest.
         """
@@ -173,7 +174,7 @@ class BookieCore:
             yield part
 
     async def read_lac(self, request: ReadLacRequest) -> LedgerState:
-        """The ledger's state; waits as the request says."""
+        """Returns the ledger's state; waits for the last add confirmed to advance if the request says so."""
         try:
             ledger = self.ledgers.find(request.ledger.id, request.ledger.key)
             if request.wait_ms and (ledger is None or (ledger.lac <= request.above and not ledger.fenced)):
@@ -184,8 +185,9 @@ class BookieCore:
         return unheard_of(request.ledger) if ledger is None else state_of(ledger)
 
     async def fence(self, request: FenceRequest) -> LedgerState:
-        """Refuse ordinary appends to the ledger from now on, in memory at once; answers when that, and all
-        that was appended before, is durable, and metadata knows that the log got so far."""
+        """Refuses ordinary appends to the ledger from now on. Returns once the fence and all earlier appends
+        are durable and the mark in metadata covers them.
+        """
         try:
             return state_of(await self._fence(request.ledger))
         except WrongKey as error:
@@ -194,11 +196,11 @@ class BookieCore:
             return failed_state(request.ledger, LOG_FAILED, str(error))
 
     async def list_ledgers(self, request: ListLedgersRequest) -> LedgerList:
-        """One page of what is here, by ledger id."""
+        """Returns one page of the stored ledgers, by ledger id."""
         return self.ledgers.page(request)
 
     async def list_entries(self, request: ListEntriesRequest) -> EntryRanges:
-        """Which of the asked entries are here, those on their way included. Raises BadRequest."""
+        """Returns which of the requested entries are stored, including those in flight. Raises BadRequest."""
         first, last = request.first_entry_id, request.last_entry_id
         if first < 0 or last < first:
             raise BadRequest(f"entries {first} to {last} of ledger {request.ledger.id} are no range")
@@ -219,7 +221,9 @@ class BookieCore:
         )
 
     async def delete_hint(self, request: DeleteHintRequest) -> DeleteHintResponse:
-        """Look sooner whether ledgers are gone from metadata: those that are were deleted on purpose."""
+        """Checks soon whether the ledgers are deleted in metadata, without waiting for the regular
+        interval.
+        """
         for named in request.ledgers:
             try:
                 ledger = self.ledgers.find(named.id, named.key)
@@ -231,7 +235,7 @@ class BookieCore:
         return DeleteHintResponse()
 
     async def clear_limbo(self, request: ClearLimboRequest) -> LedgerState:
-        """The bookie is no longer in doubt about the ledger; answers when that is durable."""
+        """Clears the ledger's limbo mark; returns once that is durable."""
         try:
             ledger = self.ledgers.find(request.ledger.id, request.ledger.key)
             if ledger is None:
@@ -259,19 +263,19 @@ class BookieCore:
 
     @property
     def read_only(self) -> bool:
-        """Whether ordinary appends are refused."""
+        """Returns whether ordinary appends are refused."""
         return self.mode.active
 
     def set_read_only(self, read_only: bool) -> None:
-        """An operator's word; holds until the next start."""
+        """Sets the operator's mode; holds until the next start."""
         self.mode.set_by_operator(read_only)
 
     def on_mode_change(self, listener: Callable[[], None]) -> None:
-        """From now on call `listener` when `read_only` has changed."""
+        """Calls `listener` after each change of `read_only`."""
         self.mode.on_change = listener
 
     async def close(self) -> None:
-        """Wait for pending appends, seal the log, release the directory; idempotent."""
+        """Waits for pending appends, seals the log, releases the directory; idempotent."""
         self.mode.stop()
         self._lac_waiters.close()
         await self._appends.close()
@@ -280,10 +284,10 @@ class BookieCore:
         await self.high_water.close()
         self._lock.close()
 
-    # --- inside ---
+    # --- internal ---
 
     def make_ledger(self, ref: LedgerRef) -> LogLedger:
-        """A ledger that the bookie had not heard of."""
+        """Creates a ledger that is new to the bookie."""
         self.garbage.revive(ref)
         return self.ledgers.make(ref)
 
@@ -330,11 +334,12 @@ async def open_bookie_core(
     config: BookieCoreConfig,
     accept_empty_directory: bool = False,
 ) -> BookieCore:
-    """Lock the data directory (the root of `disk`), check whose it is, recover the log, answer the core.
+    """Locks the data directory (the root of `disk`), checks its identity, recovers the log and returns the
+    core.
 
-    The syncer belongs to the core from here on; disk, metadata and pool stay the caller's. Raises
-    WrongDataDirectory (also for an empty directory of a bookie that had data, unless that is accepted),
-    UnsupportedFormat, DataCorruption (of the cookie), MetadataError or OSError.
+    The core takes over the syncer; the caller keeps disk, metadata and pool. Raises WrongDataDirectory (also
+    for an empty directory of a bookie that had data, unless that is accepted), UnsupportedFormat,
+    DataCorruption (of the cookie), MetadataError or OSError.
     """
     if not log_config.sync_data:
         raise ConfigError("journalSyncData=false: a bookie never confirms what it has not synced")

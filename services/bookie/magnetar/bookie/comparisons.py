@@ -1,10 +1,11 @@
-"""Entries that may be here already: compared with what is here before anything of them is written.
+"""Comparison of appended entries that may already be stored, before any of them is written.
 
-They are a recovery's re-writes, copies made by auto-recovery, and what a client sends again after its stream
-broke. Equal entries are written once, a damaged one anew, and one that differs is refused: the first is kept.
+Such appends are the re-writes of a recovery, copies by auto-recovery, and a client's resends after a broken
+stream. An equal entry is written once, a damaged one again, and a different one is refused: the first is
+kept.
 
-A ledger's comparisons are made batch after batch, beside a writer that goes on: from the begin of a batch on,
-what comes is about later entries or waits here, too. So nothing but the batch writes what it found missing.
+A ledger's comparisons run batch after batch, beside a writer that continues: from a batch's start on, new
+appends either concern later entries or wait here too, so only the batch writes what it found missing.
 """
 
 from __future__ import annotations
@@ -45,26 +46,26 @@ CONFLICTS = Counter(
 )
 
 COMPARE_BYTES: Final = 1 << 20
-"""How much of what is here is read at a time to compare it with what came."""
+"""Bytes of stored entries read at a time for a comparison."""
 
 BATCH_RECORDS_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 1 << 20
-"""Limits of a batch that is compared, then written, unless a single record is larger."""
+"""Limits of a batch, unless a single record is larger."""
 
 LOOKS_AT_ONCE: Final = 32
-"""Records that are looked for between two turns of the loop."""
+"""Records looked up between two turns of the event loop."""
 
 Refusal: TypeAlias = "Callable[[LogLedger | None, bool], tuple[Code.ValueType, str] | None]"
-"""(ledger, whether it is a recovery's append) -> why it takes no append now, if so."""
+"""Maps (ledger, whether the append is a recovery's) to the refusal of an append, or None."""
 
 
 class _Conflict(StorageError):
-    """An entry came again, and differs."""
+    """A received entry differs from the stored one."""
 
 
 @dataclass(slots=True, eq=False)
 class _Parts:
-    """The answer to an append of which only some entries are written, in `left` records."""
+    """The pending answer to an append of which only some entries are written, in `left` records."""
 
     answer: Answer
     header: RecordHeader
@@ -82,7 +83,7 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """An append whose entries may be here already."""
+    """An append whose entries may already be stored."""
 
     header: RecordHeader
     raw: bytes
@@ -92,11 +93,13 @@ class Comparison:
 
 
 _Missing: TypeAlias = "list[tuple[int, int]] | StorageError | OSError"
-"""(first, last) of the ranges that are missing or damaged here; or why that is unknown."""
+"""(first, last) of the ranges that are missing or damaged here; or the error that prevents an answer."""
 
 
 class Comparisons:
-    """Compares appends to one log's ledgers, writes what is missing, and answers. All calls on the loop."""
+    """Compares appends to one log's ledgers, writes missing entries and answers. All calls on the
+    event loop.
+    """
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class Comparisons:
         refusal: Refusal,
     ) -> None:
         self.byte_length = 0
-        """Bytes of entries that wait to be compared."""
+        """Bytes of entries waiting for comparison."""
         self._log = segment_log
         self._ledgers = ledgers
         self._make_ledger = make_ledger
@@ -119,7 +122,7 @@ class Comparisons:
         self._closing = False
 
     def add(self, comparison: Comparison) -> None:
-        """Compare an append and answer it. Refused at once when too much waits already."""
+        """Compares an append and answers it. Refuses it at once if too many bytes are waiting."""
         if self._closing:
             refuse(comparison.header, comparison.answer, BACKPRESSURE, "the bookie stops")
             return
@@ -139,20 +142,20 @@ class Comparisons:
         queue.append(comparison)
 
     async def drained(self) -> None:
-        """Wait until everything that is being compared was written or answered."""
+        """Waits until every waiting comparison was written or answered."""
         while self._comparing:
             await asyncio.wait(self._comparing)
 
     async def close(self) -> None:
-        """Let what is being compared end; take no more. Idempotent."""
+        """Waits for the comparison in progress and accepts no more. Idempotent."""
         self._closing = True
         await self.drained()
         await self._tasks.close()
 
-    # --- inside ---
+    # --- internal ---
 
     async def _compare_all(self, ledger_id: int, queue: deque[Comparison]) -> None:
-        """Batch after batch: two copies of an entry that is not here must not both find it missing."""
+        """Processes batch after batch, so that two copies of a missing entry are not both found missing."""
         try:
             while queue:
                 batch = _take_batch(queue)
@@ -164,10 +167,10 @@ class Comparisons:
             del self._queues[ledger_id]
 
     async def _compare(self, batch: Sequence[Comparison]) -> None:
-        """All of a batch wait once for what is on its way, and for one sync."""
+        """Compares a batch; the whole batch waits once for entries in flight, and for one sync."""
         try:
             ledger, found = await self._look_for_all(batch)
-        except Exception as error:  # whatever it is, a client waits, and others after it
+        except Exception as error:  # any failure must be answered: a client waits, and others behind it
             if not isinstance(error, StorageError | OSError):
                 log.exception("entries that came again could not be compared")
             for comparison in batch:
@@ -185,7 +188,7 @@ class Comparisons:
         self._ledgers.forget_if_empty(ledger)
 
     async def _look_for_all(self, batch: Sequence[Comparison]) -> tuple[LogLedger, list[_Missing]]:
-        """The ledger as it is known when this returns, and what it lacks of each append."""
+        """Returns the ledger, as known on return, and the missing ranges of each append."""
         ref = LedgerRef(batch[0].header.ledger_id, batch[0].header.ledger_key)
         last = max(each.header.last_entry_id for each in batch)
         while True:
@@ -195,8 +198,8 @@ class Comparisons:
                     raise LedgerFenced(f"ledger {ref.id} was deleted")
                 ledger = self._make_ledger(ref)
             self._garbage.touched(ref)
-            # What comes from here on and does not wait in the queue is about entries behind these: a writer
-            # that never pauses is not waited for.
+            # Appends from here on that do not wait in the queue concern later entries, so a writer that never
+            # pauses is not waited for.
             ledger.last_taken = max(ledger.last_taken, last)
             await ledger.settled()
             look = _Look(self._log, ref)
@@ -211,7 +214,7 @@ class Comparisons:
             if self._ledgers.find(ref.id, ref.key) is ledger:
                 self._garbage.touched(ref)
                 return ledger, found
-            # It was forgotten meanwhile: look again.
+            # The ledger was forgotten meanwhile: look it up again.
 
     def _write_missing(
         self, ledger: LogLedger, comparison: Comparison, missing: Sequence[tuple[int, int]]
@@ -237,19 +240,20 @@ class Comparisons:
 
 
 class _Look:
-    """Finds what a ledger lacks of a batch's appends, which are about ever later entries."""
+    """Finds missing entries for a batch's appends, which are in ascending entry order."""
 
     __slots__ = ("_log", "_nothing_until", "_ref")
 
     def __init__(self, segment_log: SegmentLog, ref: LedgerRef) -> None:
         self._log = segment_log
         self._ref = ref
-        # From the last entry that was looked for up to before this one nothing is here; None: to the end.
+        # Entries between the last lookup and this one are known to be missing; None means to the end.
         self._nothing_until: int | None = -1
 
     async def missing(self, comparison: Comparison) -> list[tuple[int, int]]:
-        """(first, last) of the ranges that are not here, or damaged here. Raises _Conflict, other
-        StorageErrors, OSError."""
+        """Returns (first, last) of the ranges missing or damaged here. Raises _Conflict, other StorageErrors,
+        OSError.
+        """
         header = comparison.header
         missing: list[tuple[int, int]] = []
         at, last = header.first_entry_id, header.last_entry_id
@@ -261,7 +265,8 @@ class _Look:
                 try:
                     pieces = await self._log.read_records(self._ref, at, last, COMPARE_BYTES)
                 except NoSuchEntry:
-                    # The index of every segment of the ledger is asked: once for a hole, not for each append.
+                    # A lookup reads the index of every segment of the ledger, so look up once per hole, not
+                    # once per append.
                     self._nothing_until = await self._log.next_run_after(self._ref, at)
                     continue
                 except EntryUnreadable:
@@ -280,7 +285,7 @@ class _Look:
 
 
 def _take_batch(queue: deque[Comparison]) -> list[Comparison]:
-    """The first ones that are about one ledger and ever later entries."""
+    """Removes the first appends that concern one ledger and ascending entries."""
     batch = [queue.popleft()]
     size = batch[0].header.body_length
     while queue and len(batch) < BATCH_RECORDS_MAX:
@@ -301,7 +306,7 @@ def _slice(comparison: Comparison, first: int, last: int) -> RecordSlice:
 
 
 def _check_equal(here: RecordSlice, came: RecordSlice) -> None:
-    """Raises _Conflict when entries or envelopes differ; last add confirmed and runs may."""
+    """Raises _Conflict if entries or envelopes differ; last add confirmed and run boundaries may differ."""
     if here.body != came.body or _envelope(here) != _envelope(came):
         raise _Conflict(f"entries {here.first_entry_id} to {here.last_entry_id} came again, different")
 

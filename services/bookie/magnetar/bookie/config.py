@@ -1,4 +1,4 @@
-"""Everything a bookie can be told. Keys are BookKeeper's where the meaning is the same."""
+"""The bookie's settings. Keys are BookKeeper's where the meaning is the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BOOKKEEPER_TLS: Final = "org.apache.bookkeeper.tls.TLSContextFactory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerConfig:
-    """Where the bookie listens, and how others reach it."""
+    """The bookie's listening and advertised addresses."""
 
     bind_address: str = setting("127.0.0.1", "The address to listen on.", key="bindAddress")
     port: int = setting(
@@ -67,7 +67,7 @@ class ListenerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """TLS for gRPC, on once `tlsCertificatePath` is given."""
+    """TLS for gRPC, enabled by `tlsCertificatePath`."""
 
     provider: str = setting(
         "",
@@ -81,7 +81,7 @@ class TlsConfig:
     key: str = setting("", "The key of the certificate, a PEM file.", key="tlsKeyStore")
     key_type: str = setting("PEM", "The kind of key file.", key="tlsKeyStoreType", choices=("PEM",))
     trust_certs: str = setting(
-        "", "The certificates that clients' are checked against, a PEM file.", key="tlsTrustStore"
+        "", "The certificates that verify client certificates, a PEM file.", key="tlsTrustStore"
     )
     trust_type: str = setting(
         "PEM", "The kind of file with trusted certificates.", key="tlsTrustStoreType", choices=("PEM",)
@@ -125,7 +125,7 @@ class TlsConfig:
 class IdentityConfig:
     """The bookie's identity, and the locations of its metadata and data."""
 
-    cluster_name: str = setting("", "The cluster this bookie belongs to. Has to be given.", key="clusterName")
+    cluster_name: str = setting("", "The cluster this bookie belongs to. Required.", key="clusterName")
     bookie_id: str = setting(
         "",
         "The bookie's name for good; other bookies' data is never taken for its own. Empty for "
@@ -139,11 +139,11 @@ class IdentityConfig:
         key="magnetarBookieRack",
     )
     metadata_uri: str = setting(
-        "", "Where metadata is kept: etcd:HOST:PORT,... Has to be given.", key="metadataServiceUri"
+        "", "The metadata store: etcd:HOST:PORT,... Required.", key="metadataServiceUri"
     )
     session_timeout_ms: int = setting(
         10_000,
-        "The bookie counts as lost when metadata has not heard of it for this long, in milliseconds.",
+        "Session timeout in metadata, in ms: the bookie is down after this long without a keep-alive.",
         key="metadataStoreSessionTimeoutMillis",
         minimum=1000,
     )
@@ -156,7 +156,7 @@ class IdentityConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig:
-    """One bookie."""
+    """All settings of one bookie."""
 
     identity: IdentityConfig = field(default_factory=IdentityConfig)
     listener: ListenerConfig = field(default_factory=ListenerConfig)
@@ -168,23 +168,23 @@ class BookieConfig:
 
     @property
     def data_dir(self) -> Path:
-        """The directory with everything this bookie keeps."""
+        """The directory with all data of this bookie."""
         return Path(self.identity.directories[0])
 
     @property
     def bookie_id(self) -> str:
-        """The name as configured, or made of the advertised address."""
+        """The configured name, or one derived from the advertised address."""
         return self.identity.bookie_id or f"{self.host}:{self.listener.port}"
 
     @property
     def host(self) -> str:
-        """The host that clients connect to, written as in an address."""
+        """The host that clients connect to, in address notation."""
         host = self.listener.advertised_address or self.listener.bind_address
         return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
     @property
     def etcd_endpoints(self) -> str:
-        """host:port,... of etcd."""
+        """etcd's addresses as host:port,..."""
         return self.identity.metadata_uri.removeprefix(_ETCD)
 
     def problems(self) -> list[str]:

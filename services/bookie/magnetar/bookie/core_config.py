@@ -1,4 +1,4 @@
-"""Settings of a bookie's core: what it takes, when it stops taking, how long it keeps what is not wanted."""
+"""Settings of a bookie's core: entry size, read-only thresholds, retention of unreferenced data."""
 
 from __future__ import annotations
 

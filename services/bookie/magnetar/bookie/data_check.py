@@ -1,8 +1,9 @@
-"""Records that all data has to be compared with metadata: after possible loss, until a scrub completes.
+"""Records that all data must be compared with metadata: from a possible loss until a scrub completes.
 
-A doubt marks the ledgers that are not closed (`limbo`). Closed ones may lack entries as well, from an emptied
-disk or a restored image: a missing entry is reported as absent, and readers do not ask a bookie twice. A file
-`unchecked`, made durable before the doubt is cleared, records that all data has to be scrubbed.
+After a possible loss, ledgers that are not closed are in limbo (`limbo`). Closed ones may lack entries as
+well, because of an emptied disk or a restored image: a missing entry is reported as absent, and readers do
+not ask a bookie twice. The file `unchecked`, made durable before the `doubt` file is removed, records that
+all data must be scrubbed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ UNCHECKED: Final = "unchecked"
 
 
 def note_unchecked(disk: Disk) -> None:
-    """Remember durably that everything has to be checked. Blocks; raises OSError."""
+    """Records durably that all data must be checked. Blocks; raises OSError."""
     replace_file(disk, UNCHECKED, b"")
 
 
@@ -28,11 +29,11 @@ class DataCheck:
         self._pool = pool
 
     async def is_needed(self) -> bool:
-        """Raises OSError."""
+        """Returns whether a check is pending. Raises OSError."""
         return UNCHECKED in await self._pool.run(lambda: self._disk.listdir(""))
 
     async def done(self) -> None:
-        """All that metadata gives this bookie was found sound, or mended. Raises OSError."""
+        """Records that all entries of this bookie were intact or repaired. Raises OSError."""
         await self._pool.run(self._forget)
 
     def _forget(self) -> None:

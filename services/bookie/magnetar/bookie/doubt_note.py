@@ -33,10 +33,10 @@ class Note:
 
     reason: str
     torn: Torn | None = None
-    """All that may be missing was in torn groups; None: anything may be missing."""
+    """Ledgers with torn groups, if only those may have lost data; None if any data may be missing."""
 
     def encode(self) -> bytes:
-        """The whole file."""
+        """Encodes the whole file."""
         lines = [" ".join(self.reason.split())]
         if self.torn is None:
             return f"{lines[0]}\n".encode()
@@ -49,7 +49,7 @@ class Note:
 
 
 def decode_note(data: bytes) -> Note:
-    """Never fails: what cannot be read is a doubt about everything."""
+    """Decodes a note; an unreadable one means that any data may be missing."""
     end = _END.search(data)
     reason, _, rest = data.decode(errors="replace").partition("\n")
     if end is None or int(end[1], 16) != crc32c(data[: end.start()]):
@@ -65,7 +65,7 @@ def decode_note(data: bytes) -> Note:
 
 
 def joined_note(before: Note | None, after: Note) -> Note:
-    """Two doubts, neither of which has been answered."""
+    """Combines two notes, neither of which has been handled."""
     if before is None:
         return after
     torn = before.torn.joined(after.torn) if before.torn and after.torn else None
@@ -73,7 +73,7 @@ def joined_note(before: Note | None, after: Note) -> Note:
 
 
 def read_note(disk: Disk) -> Note | None:
-    """The note, if there is one. Blocks; raises OSError."""
+    """Reads the note; None if there is none. Blocks; raises OSError."""
     if DOUBT not in disk.listdir(""):
         return None
     file = disk.open(DOUBT, writable=False)

@@ -1,4 +1,4 @@
-"""Which ledgers that exist a bookie need not keep, and that none is given to it unseen as it lets them go."""
+"""Ledgers that a bookie need not keep, and protection against copies assigned to it during their removal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from magnetar.common.metadata.values import LedgerMetadata
 
 
 def is_moved_away(bookie_id: str, ledger: LedgerMetadata) -> bool:
-    """Whether a ledger is closed and all of it is on other bookies: auto-recovery replaced this one.
+    """Returns whether a ledger is closed and entirely on other bookies: auto-recovery replaced this one.
 
-    Not before it is closed: a bookie gets entries of an open ledger before metadata names it (an ensemble
-    change, a recovery), and one that was replaced may be the last with an entry that recovery looks for.
+    Open ledgers never count: a bookie receives entries of an open ledger before metadata names it (ensemble
+    change, recovery), and a replaced one may hold the last copy of an entry that recovery needs.
     """
     return (
         ledger.state == LedgerMetadata.CLOSED
@@ -21,10 +21,10 @@ def is_moved_away(bookie_id: str, ledger: LedgerMetadata) -> bool:
 
 
 async def disown_copies(metadata: MetadataStore, keys: Keys, bookie_id: str) -> None:
-    """Make every transaction fail that names this bookie for copies that were begun before now.
+    """Makes every transaction fail that names this bookie for copies begun before now.
 
-    Auto-recovery copies a ledger first and names its new bookie then, on condition that the bookie's cookie
-    is what it was before the copying. So the cookie is written again, as it is. Raises MetadataError.
+    Auto-recovery copies a ledger first and then names its new bookie, guarded by the version of the bookie's
+    cookie. This rewrites the cookie unchanged. Raises MetadataError.
     """
     cookie = await metadata.get(keys.cookie(bookie_id))
     if cookie is not None:  # without one, no bookie is named

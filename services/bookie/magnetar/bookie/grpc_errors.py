@@ -1,6 +1,6 @@
-"""Calls that a bookie refuses as calls: a gRPC status with text, a count, a line in the log where one is due.
+"""Refusals of whole gRPC calls: a status with text, a count, and a rate-limited log line.
 
-What is wrong with a ledger or an entry is an answer's code instead; see proto/bookie/v1.
+Errors of a ledger or an entry are answer codes instead; see proto/bookie/v1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REFUSED: Final = Counter(
 
 
 class OtherVersion(CallRefused):
-    """The client speaks a protocol version too far from this bookie's."""
+    """The client's protocol version is not compatible with this bookie's."""
 
     status = grpc.StatusCode.FAILED_PRECONDITION
 
@@ -50,7 +50,7 @@ _STATUS: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
 
 
 def check_version(version: int) -> None:
-    """Neighboring versions understand each other. Raises OtherVersion, or BadCall where it is not said."""
+    """Checks that the version is this one or a neighbor. Raises OtherVersion, or BadCall if it is missing."""
     if version < 1:
         raise BadCall("the first message of an append stream says no protocol_version")
     if abs(version - PROTOCOL_VERSION) > 1:
@@ -61,7 +61,7 @@ def check_version(version: int) -> None:
 
 
 def check_metadata(metadata: Sequence[tuple[str, str | bytes]] | None, identity: Identity) -> None:
-    """See that a call's metadata names this bookie and a version that it speaks; either may be absent.
+    """Checks that a call's metadata names this bookie and a supported version; either may be absent.
 
     Raises NotThisBookie, OtherVersion or BadCall.
     """
@@ -77,13 +77,13 @@ def check_metadata(metadata: Sequence[tuple[str, str | bytes]] | None, identity:
 
 
 class Refusals:
-    """Ends the calls of one server that met an error."""
+    """Ends a server's failed calls with a status, and counts and logs them."""
 
     def __init__(self) -> None:
         self._told = RefusalLog(log)
 
     async def refuse(self, context: Any, method: str, error: Exception) -> None:
-        """End a call with the status of `error`; always raises, as `context.abort` does."""
+        """Ends a call with the status of `error`; always raises, as `context.abort` does."""
         status = _status_of(error)
         REFUSED.labels(status.name).inc()
         self._told.note(context, method, status, error)

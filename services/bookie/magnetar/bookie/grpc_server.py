@@ -1,6 +1,6 @@
-"""The bookie's gRPC edge: methods by name, bounds, health, reflection; what they mean is the core's business.
+"""The bookie's gRPC edge: methods by name, limits, health and reflection; the core implements the methods.
 
-Requests come as bytes and are parsed here, so that garbage is refused with a reason of ours.
+Requests arrive as bytes and are parsed here, so malformed ones are refused with a clear reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Handler: TypeAlias = Callable[[Any, Any], Any]
 
 
 class BookieGrpcServer:
-    """Listens from `start` to `close`; says that it serves once `set_serving(True)` was called."""
+    """Listens from `start` to `close`; reports as serving after `set_serving(True)`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class BookieGrpcServer:
         )
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises OSError when that cannot be."""
+        """Listens and returns the port. Raises OSError if the port cannot be bound."""
         await self.set_serving(serving=False, writable=False)
         return await self._server.start(host, port, "bookiePort")
 
@@ -90,13 +90,15 @@ class BookieGrpcServer:
             await self._server.set_health(name, serving=good)
 
     async def close(self, grace_s: float) -> None:
-        """Take no more calls, confirm what was taken, end what is not done within `grace_s`; idempotent."""
+        """Refuses new calls, confirms accepted entries, and ends calls still running after `grace_s` seconds;
+        idempotent.
+        """
         self._serving = False
         await self._server.shut_down_health()
         self._finish_streams()
         await self._server.stop(grace_s)
 
-    # --- inside ---
+    # --- internal ---
 
     def _finish_streams(self) -> None:
         for session in self._sessions:

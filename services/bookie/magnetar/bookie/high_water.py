@@ -1,11 +1,12 @@
-"""How far the log certainly got, kept in metadata: what an older image of the disk cannot match.
+"""The bookie's high-water mark: the durable end of its log, kept in metadata, which exposes an older disk
+image.
 
-The mark is raised at each start, when the log goes on in another segment, and at most once in an interval
-while it grows. A fence is answered only once the mark is above it. So an image that lacks a fence, or
-anything that was confirmed an interval before the bookie stopped, is noticed at the next start. What may go
-unseen: docs/decisions/returned-disks.md.
+The mark is raised at each start, when the log moves to another segment, and at most once per interval while
+it grows. A fence is answered only after the mark covers it. So the next start detects a disk image that lacks
+a fence, or anything confirmed an interval before the bookie stopped. Undetected cases:
+docs/decisions/returned-disks.md.
 
-Two processes that are the same bookie never both raise: each write names the version before it.
+Two processes with the same bookie id never both raise it: each write is guarded by the previous version.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from prometheus_client import Counter, Gauge
 log = get_logger(__name__)
 
 PACE_S: Final = 0.02
-"""At least so long between two raises, however many fences wait."""
+"""Minimum seconds between two raises, however many fences wait."""
 RETRY_S: Final = 1.0
 LAST_RAISE_S: Final = 2.0
-"""How long a stop waits for its last raise."""
+"""Maximum seconds that a stop waits for its last raise."""
 DOUBT_CHECK_S: Final = 10.0
 
 RAISES = Counter(
@@ -54,7 +55,7 @@ RETURNED = Gauge(
 
 
 class HighWater:
-    """The mark of one bookie. `read`, then `begin`, then `start`; all calls on the loop."""
+    """The mark of one bookie. Call `read`, then `begin`, then `start`; all calls on the event loop."""
 
     def __init__(
         self, metadata: MetadataStore, keys: Keys, clock: Clock, bookie_id: str, interval_s: float
@@ -73,7 +74,7 @@ class HighWater:
         self._stopped = False
 
     async def read(self, directory_id: bytes, generation: int) -> int | None:
-        """The group up to which this directory was durable; None when metadata never heard of it.
+        """Returns the group up to which this directory was durable; None if metadata has no mark.
 
         Raises MetadataError.
         """
@@ -88,28 +89,33 @@ class HighWater:
         return known
 
     async def doubted(self, reason: str, fenced_below_ledger_id: int) -> None:
-        """Record a doubt, and that older ledgers take no more appends of writers. Raises MetadataError."""
+        """Records possible data loss, and that ledgers with lower ids accept no more appends of writers.
+        Raises MetadataError.
+        """
         self.mark.doubt, self.mark.doubt_ms = reason, self._clock.wall_ms()
         self.mark.fenced_below_ledger_id = max(self.mark.fenced_below_ledger_id, fenced_below_ledger_id)
         await self._write()
 
     async def begin(self, commit: GroupCommit) -> None:
-        """From now on the mark is of this log; a first time at once. Raises MetadataError."""
+        """Binds the mark to this log, and raises it a first time. Raises MetadataError."""
         self._commit = commit
         self.mark.group_sequence = commit.durable_sequence
         await self._write()
         commit.on_roll = self._due.set
 
     def start(self, in_doubt: Callable[[], Awaitable[bool]]) -> None:
-        """Raise the mark in the background. `in_doubt` says whether a recorded doubt is still there."""
+        """Starts raising the mark in the background. `in_doubt` returns whether the recorded data loss is
+        still unresolved.
+        """
         self._in_doubt = in_doubt
         RETURNED.set(bool(self.mark.doubt))
         self._tasks.spawn(self._run(), "raise")
 
     async def covered(self) -> None:
-        """Return once the mark is as high as the log is now.
+        """Returns once the mark is as high as the log is now.
 
-        Raises LogFailed when it cannot be any more: the bookie stops, or another process is this bookie.
+        Raises LogFailed if that cannot happen any more: the bookie stops, or another process runs as this
+        bookie.
         """
         wanted = self._position
         while self.mark.group_sequence < wanted:
@@ -119,13 +125,13 @@ class HighWater:
             await self._news.wait()
 
     def stop(self) -> None:
-        """Raise no more."""
+        """Stops raising."""
         self._stopped = True
         self._due.set()
         self._tell()
 
     async def close(self) -> None:
-        """Stop, after a last raise if metadata answers; idempotent."""
+        """Stops after a last raise, if metadata answers; idempotent."""
         if self._stopped:
             return
         self.stop()
@@ -134,7 +140,7 @@ class HighWater:
             with contextlib.suppress(MetadataError, TimeoutError):
                 await asyncio.wait_for(self._raise(), LAST_RAISE_S)
 
-    # --- inside ---
+    # --- internal ---
 
     @property
     def _position(self) -> int:
@@ -202,7 +208,7 @@ class HighWater:
             elif isinstance(error, UnknownOutcome):
                 raise
             elif found is not None and there is not None and there.generation == self.mark.generation:
-                # An own write whose outcome was unknown.
+                # This is the process's own earlier write, whose outcome was unknown.
                 self._version = found.version
                 raise
             else:

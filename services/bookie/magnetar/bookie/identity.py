@@ -55,11 +55,11 @@ _COOKIE_LOST: Final = (
 
 
 class NotThisBookie(MagnetarError):
-    """The caller expects another bookie, or the same one on another disk."""
+    """The caller expects another bookie, or this bookie on another disk."""
 
 
 class IdentityTaken(MetadataError):
-    """Another process has started as this bookie later, with another directory or a copy of this one."""
+    """Another process has later started as this bookie, with another directory or a copy of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class Identity:
     generation: int
 
     def require(self, expected: ExpectedBookie) -> None:
-        """See that a caller means this bookie and this directory; what it does not name, it does not mind.
+        """Checks that a caller addresses this bookie and directory; fields that it leaves empty are not
+        checked.
 
         Raises NotThisBookie.
         """
@@ -89,7 +90,7 @@ class Identity:
 
 
 def encode_identity(identity: Identity) -> bytes:
-    """The whole file."""
+    """Encodes the whole file."""
     name = identity.bookie_id.encode()
     lengths = len(identity.instance_id), len(name)
     data = _HEADER.pack(_MAGIC, FORMAT_VERSION, 0, 0, identity.generation, identity.directory_id, *lengths)
@@ -98,7 +99,7 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode_identity(data: bytes) -> Identity:
-    """Raises UnsupportedFormat, or DataCorruption."""
+    """Decodes the file. Raises UnsupportedFormat or DataCorruption."""
     if len(data) < _HEADER.size + _CRC.size or data[:8] != _MAGIC:
         raise DataCorruption(f"{BOOKIE_COOKIE} in the data directory is no bookie's cookie")
     _, version, _, features, generation, directory_id, instance_length, name_length = _HEADER.unpack_from(
@@ -125,12 +126,11 @@ async def claim_directory(
     accept_empty_directory: bool,
     note_doubt: Callable[[str], None],
 ) -> Identity:
-    """See that the directory and metadata's cookie belong together, and begin a new generation of both, which
-    is returned.
+    """Checks that the directory and metadata's cookie match, and returns them with a new generation.
 
-    `note_doubt(reason)` is called, in the pool, before anything is changed when data may be missing: the
-    directory was restored from a copy, or is empty and was accepted so. Raises WrongDataDirectory with what
-    to do, DataCorruption, UnsupportedFormat, MetadataError, OSError.
+    `note_doubt(reason)` is called, in the pool, before any change if data may be missing: the directory was
+    restored from a copy, or is empty and accepted. Raises WrongDataDirectory with what to do, DataCorruption,
+    UnsupportedFormat, MetadataError, OSError.
     """
     here, has_data, is_local_store = await pool.run(lambda: _look(disk))
     key = keys.cookie(bookie_id)
@@ -169,7 +169,7 @@ async def claim_directory(
                 "metadata was restored and did not know this bookie: it is taken in", bookie=bookie_id
             )
         if there is not None and there.directory_id != here.directory_id:
-            # A start with an emptied disk goes on from the generation that it finds.
+            # A start with an emptied disk continues from the generation in metadata.
             newer = here.generation > there.generation
             if newer and holds_deletion(await read_restoration(metadata, keys)):
                 doubt = "metadata was restored, and from before this bookie's disk was replaced"
@@ -199,9 +199,9 @@ async def claim_directory(
 
 
 async def require_latest_start(metadata: MetadataStore, keys: Keys, identity: Identity) -> None:
-    """See that no process has started as this bookie after this one did.
+    """Checks that no other process has started as this bookie after this one.
 
-    Raises IdentityTaken, or MetadataError while that cannot be known.
+    Raises IdentityTaken, or MetadataError while that is unknown.
     """
     found = await metadata.get(keys.cookie(identity.bookie_id))
     there = None if found is None else decode(BookieCookie, found.value)

@@ -13,7 +13,9 @@ WAIT_MS_MAX: Final = 60_000
 
 
 class LacWaiters:
-    """Requests that wait for a LAC; bounded: over the bound a request is answered at once."""
+    """Requests waiting for a last add confirmed. Their number is limited: above the limit a request is
+    answered at once.
+    """
 
     def __init__(self, waiters_max: int) -> None:
         self._max = waiters_max
@@ -21,7 +23,7 @@ class LacWaiters:
         self._waiting: dict[int, set[tuple[int, asyncio.Future[None]]]] = {}
 
     async def wait(self, ledger_id: int, above: int, wait_ms: int) -> None:
-        """Return when `advanced` or `woken` tells of the ledger, or the time is over."""
+        """Returns after `advanced` or `wake` for the ledger, or after the timeout."""
         if self._count >= self._max:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -37,7 +39,7 @@ class LacWaiters:
                 del self._waiting[ledger_id]
 
     def advanced(self, ledgers: Iterable[LogLedger]) -> None:
-        """These may have advanced."""
+        """Wakes the requests whose ledger's last add confirmed has advanced far enough."""
         if not self._waiting:
             return
         for ledger in ledgers:
@@ -46,7 +48,7 @@ class LacWaiters:
                     waiter.set_result(None)
 
     def wake(self, ledger_id: int) -> None:
-        """Answer all who wait for this ledger: it is fenced, say."""
+        """Wakes all requests for this ledger, for example because it is fenced."""
         for _, waiter in self._waiting.get(ledger_id, ()):
             if not waiter.done():
                 waiter.set_result(None)

@@ -1,4 +1,4 @@
-"""The bookie's ledgers by id, and what is said of one: one key for an id, states, pages of them."""
+"""The bookie's ledgers by id: lookup by id and key, states, and listing in pages."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.log_ledger import LogLedger
 
 PAGE_LEDGERS_MAX: Final = 10_000
-"""Ledgers in one answer: well within a message."""
+"""Maximum ledgers in one answer: well within the message limit."""
 
 
 class WrongKey(StorageError):
-    """The bookie knows the ledger's id under another key: ids were used again after metadata was restored."""
+    """The bookie stores this ledger id with another key: ids were reused after metadata was restored."""
 
 
 class BadRequest(StorageError):
-    """A request that contradicts itself, whatever the bookie holds."""
+    """A contradictory request, whatever the bookie holds."""
 
 
 class LedgerStorage:
-    """Every ledger that the log holds something of, by id. All calls on the loop."""
+    """Every ledger with data in the log, by id. All calls on the event loop."""
 
     def __init__(self, segment_log: SegmentLog, fenced_below: int = 0) -> None:
         self.fenced_below = fenced_below
-        """Fences of ledgers with a lower id may have been lost: they take no appends of writers."""
+        """Fences of ledgers with a lower id may have been lost: such ledgers accept no appends of writers."""
         self._log = segment_log
         self._by_id: dict[int, LogLedger] = {}
         for ledger in segment_log.ledgers():
@@ -50,36 +50,36 @@ class LedgerStorage:
         return len(self._by_id)
 
     def __contains__(self, ledger: LogLedger) -> bool:
-        """Whether this is what the bookie knows of the ledger now: it was not forgotten meanwhile."""
+        """Returns whether this is still the stored ledger: it was not forgotten meanwhile."""
         return self._by_id.get(ledger.ref.id) is ledger
 
     def refs(self) -> list[LedgerRef]:
-        """Every ledger."""
+        """Returns every ledger."""
         return [ledger.ref for ledger in self._by_id.values()]
 
     def any_in_limbo(self) -> bool:
-        """Whether the bookie is in doubt about any ledger."""
+        """Returns whether any ledger is in limbo."""
         return any(ledger.limbo for ledger in self._by_id.values())
 
     def refs_with_appends(self) -> list[LedgerRef]:
-        """Those with records that are not settled."""
+        """Returns the ledgers with unsettled records."""
         return [ledger.ref for ledger in self._by_id.values() if ledger.pending]
 
     def find(self, ledger_id: int, key: int) -> LogLedger | None:
-        """A ledger, if the bookie has heard of it. Raises WrongKey."""
+        """Returns a ledger; None if it is unknown. Raises WrongKey."""
         ledger = self._by_id.get(ledger_id)
         if ledger is not None and ledger.ref.key != key:
             raise WrongKey(f"ledger {ledger_id} has another key here")
         return ledger
 
     def make(self, ref: LedgerRef) -> LogLedger:
-        """A ledger that the bookie had not heard of."""
+        """Creates a ledger that is new to the bookie."""
         ledger = self._by_id[ref.id] = self._log.ledger(ref)
         self._ordered = None
         return ledger
 
     def forget(self, ref: LedgerRef) -> None:
-        """The ledger is gone for good; its bytes go later."""
+        """Removes a permanently deleted ledger; its bytes are freed later."""
         ledger = self._by_id.get(ref.id)
         if ledger is not None and ledger.ref == ref:
             del self._by_id[ref.id]
@@ -87,12 +87,12 @@ class LedgerStorage:
         self._log.forget(ref)
 
     def forget_if_empty(self, ledger: LogLedger) -> None:
-        """Nothing was taken of a ledger after all: it was never heard of."""
+        """Removes a ledger of which nothing was accepted."""
         if not ledger.segments and not ledger.pending:
             self.forget(ledger.ref)
 
     def page(self, request: ListLedgersRequest) -> LedgerList:
-        """One page of ledgers by id."""
+        """Returns one page of ledgers by id."""
         if self._ordered is None:
             self._ordered = array("q", sorted(self._by_id))
         ordered = self._ordered

@@ -1,13 +1,13 @@
-"""Doubt: when data may be missing, every ledger that is not closed is marked before anything is served.
+"""Limbo: when data may be missing, every ledger that is not closed is marked before anything is served.
 
-The order is what makes it safe. A file `doubt` is written before the log cuts or claims anything; the marks
-follow; the file goes when all marks are durable. A crash anywhere between finds the file and begins again.
+The order makes it safe. A file `doubt` is written before the log truncates or claims anything; the marks
+follow; the file is removed once all marks are durable. A crash in between leaves the file, and the next start
+begins again.
 
-A ledger in doubt is fenced too: this bookie may have promised a fence and lost it, and an old writer must not
-get its acknowledgement here (storage contract, section 3). That holds for ledgers that are closed by now as
-well, and for those that metadata does not name here any more: of every ledger that existed at that moment.
-Ids come from one counter, so one bound says it. It stands in metadata, where no image of a disk takes it
-back.
+A ledger in limbo is also fenced: this bookie may have confirmed a fence and lost it, and an old writer must
+not get its acknowledgement here (storage contract, section 3). That applies to every ledger that existed at
+that moment, including closed ones and those that metadata no longer assigns to this bookie. Ids come from one
+counter, so one bound covers them. It is stored in metadata, which no disk image can revert.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ DOUBTS = Counter(
 
 
 def note_doubt(disk: Disk, reason: str, torn: Torn | None = None) -> None:
-    """Remember durably that marks have to be made: on every ledger that is not closed, unless `torn` names
-    those of a torn group, beside what an earlier start had noted. Blocks; raises OSError."""
+    """Records durably that marks are needed: on every ledger that is not closed, or, with `torn`, on those of
+    a torn group; combined with an earlier start's note. Blocks; raises OSError.
+    """
     DOUBTS.inc()
     named = None if torn is None or torn.ledgers is None else len(torn.ledgers)
     log.error(
@@ -68,11 +69,11 @@ async def mark_doubtful(
     make_ledger: Callable[[LedgerRef], object],
     record: Callable[[str, int], Awaitable[None]],
 ) -> None:
-    """Make the marks that a noted doubt asks for; nothing without one.
+    """Sets the marks required by a recorded doubt; nothing without one.
 
-    Marked is every ledger that metadata does not call closed and that this bookie holds, or should; where a
-    torn group is all there was, those that it named and lost something of. `record(reason, fenced below this
-    ledger id)` tells metadata. Raises MetadataError, LogFailed or OSError: then the next start begins again.
+    Marked are ledgers that metadata does not call closed and that this bookie stores, or should; after a torn
+    group only, those named in it that lost data. `record(reason, fenced below this ledger id)` informs
+    metadata. Raises MetadataError, LogFailed or OSError: then the next start begins again.
     """
     note = await pool.run(lambda: read_note(disk))
     if note is None:
@@ -86,7 +87,7 @@ async def mark_doubtful(
         some = doubtful[start : start + MARKED_AT_ONCE]
         await _mark(segment_log, ledgers, some, make_ledger, torn=torn is not None)
     if torn is None:
-        # A fence in a torn group was never answered, so none is lost with it.
+        # A fence in a torn group was never answered, so no confirmed fence is lost with it.
         ledgers.fenced_below = await _fenced_below(metadata, keys, listing, ledgers)
     await record(note.reason[:REASON_LENGTH_MAX], ledgers.fenced_below)
     await pool.run(lambda: _forget(disk))
@@ -117,7 +118,7 @@ async def _mark(
 
 
 def _sort_out(listing: Listing, keys: Keys, bookie_id: str) -> tuple[set[LedgerRef], set[LedgerRef]]:
-    """(not closed and on this bookie, closed). Blocks for as long as decoding takes."""
+    """Returns (ledgers not closed and on this bookie, closed ledgers). Blocks while decoding."""
     named: set[LedgerRef] = set()
     closed: set[LedgerRef] = set()
     for item in listing.items:
@@ -131,7 +132,7 @@ def _sort_out(listing: Listing, keys: Keys, bookie_id: str) -> tuple[set[LedgerR
 
 
 async def _fenced_below(metadata: MetadataStore, keys: Keys, listing: Listing, ledgers: LedgerStorage) -> int:
-    """An id that is above those of all ledgers there ever were."""
+    """Returns an id above those of all ledgers ever created."""
     found = await metadata.get(keys.ledger_id_counter)
     following = 0 if found is None else decode(IdCounter, found.value).next
     known = [ref.id for ref in ledgers.refs()]

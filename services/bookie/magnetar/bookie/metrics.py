@@ -1,4 +1,4 @@
-"""The bookie's metrics page: BookKeeper's names where the meaning is the same, then our own."""
+"""The bookie's metrics page: BookKeeper's names where the meaning is the same, then Magnetar's."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from magnetar.ledger.segment_log.log import SegmentLog
 
 @dataclass(slots=True, eq=False)
 class BookieStats:
-    """Counters and latencies; plain attributes, rendered on request."""
+    """Counters and latencies, as plain attributes rendered on request."""
 
     add_requests: Latency = field(default_factory=Latency)
     """From the arrival of an entry to its confirmation handed to the network."""
     journal_adds: Latency = field(default_factory=Latency)
-    """From the arrival of an entry to its fate: durable, or refused."""
+    """Latency from the arrival of an entry to its result: durable, or refused."""
     journal_syncs: Latency = field(default_factory=Latency)
-    """Groups of the log: write and sync."""
+    """Latency of commit groups: write and sync."""
     read_requests: Latency = field(default_factory=Latency)
     written_bytes: int = 0
     """Bytes of append messages, as received."""
@@ -35,7 +35,7 @@ class Figures:
     ledgers: Callable[[], int]
     writable: Callable[[], bool]
     log: Callable[[], SegmentLog | None] = lambda: None
-    """None before it is recovered."""
+    """The segment log; None until it is recovered."""
 
 
 _OF_LOG: Final[tuple[tuple[str, str, str, Callable[[SegmentLog], int]], ...]] = (
@@ -80,7 +80,7 @@ _OF_LOG: Final[tuple[tuple[str, str, str, Callable[[SegmentLog], int]], ...]] = 
 
 
 class MetricsPage:
-    """Renders the page. `clock()` is the clock of the latencies."""
+    """Renders the page. `clock()` returns the latencies' time."""
 
     def __init__(self, stats: BookieStats, figures: Figures, clock: Callable[[], float]) -> None:
         self._stats = stats
@@ -88,11 +88,11 @@ class MetricsPage:
         self._clock = clock
 
     def render(self) -> bytes:
-        """The whole page: some tens of kilobytes."""
+        """Renders the whole page: some tens of kilobytes."""
         return "".join(self.bookkeeper_part()).encode() + process_page()
 
     def bookkeeper_part(self) -> Iterator[str]:
-        """Under BookKeeper's names."""
+        """Renders the metrics with BookKeeper's names."""
         stats, figures, now = self._stats, self._figures, self._clock()
         log = figures.log()
         for name, text, latency in (

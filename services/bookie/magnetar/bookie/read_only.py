@@ -1,6 +1,7 @@
-"""Whether the bookie takes ordinary appends: not while its disk is too full, nor while an operator says so.
+"""Whether the bookie accepts ordinary appends: not while its disk is too full or an operator made it
+read-only.
 
-Between the two thresholds the mode stays what it was, so that a disk near one does not make it flap.
+Between the two thresholds the mode stays unchanged, so that a disk near one does not make it flap.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ USED_SHARE = Gauge(
 
 
 class ReadOnlyMode:
-    """Looks at the disk from time to time. `is_full` says that the log refuses appends anyway."""
+    """Checks the disk periodically. `is_full` returns whether the log refuses appends anyway."""
 
     def __init__(self, disk: Disk, config: BookieCoreConfig, is_full: Callable[[], bool]) -> None:
         self.on_change: Callable[[], None] | None = None
-        """Called on the loop when `active` has changed."""
+        """Called on the loop after `active` changed."""
         self._disk = disk
         self._config = config
         self._is_full = is_full
@@ -42,12 +43,12 @@ class ReadOnlyMode:
 
     @property
     def active(self) -> bool:
-        """Whether ordinary appends are refused."""
+        """Returns whether ordinary appends are refused."""
         return self._operator or self._over
 
     @property
     def reason(self) -> str:
-        """Why, for the client and the log."""
+        """Returns the reason, for the client and the log."""
         if self._operator:
             return "an operator said so"
         return (
@@ -55,22 +56,22 @@ class ReadOnlyMode:
         )
 
     def start(self) -> None:
-        """Look now and from now on."""
+        """Checks now and periodically from now on."""
         self._look()
 
     def stop(self) -> None:
-        """Look no more; idempotent."""
+        """Stops checking; idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def set_by_operator(self, read_only: bool) -> None:
-        """Read-only until told otherwise, or until the next start."""
+        """Sets the operator's mode; holds until changed, or until the next start."""
         self._operator = read_only
         self._tell()
 
     def check(self) -> None:
-        """Look at the disk now."""
+        """Checks the disk now."""
         total = self._disk.total_bytes()
         used = 1 - self._disk.free_bytes() / total if total else 0.0
         USED_SHARE.set(used)

@@ -1,4 +1,4 @@
-"""Answering a read: durable entries as records, each checked, and why the answer ends where it does."""
+"""Answers to reads: durable entries as checked records, and the reason why the answer ends."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.log_ledger import LogLedger
 
 PART_BYTES_MAX: Final = 1 << 20
-"""Entry bytes of one part, unless a single entry has more."""
+"""Maximum entry bytes of one part, unless a single entry is larger."""
 
 
 async def read_parts(
     log: SegmentLog, ledger: LogLedger | None, request: ReadRequest
 ) -> AsyncIterator[ReadPart]:
-    """The parts of one answer. What is not here is 'no such entry' only when that is certain: not while the
-    bookie is in doubt about the ledger."""
+    """Yields the parts of one answer. A missing entry is reported as 'no such entry' only if that is certain:
+    never while the ledger is in limbo.
+    """
     at, last = request.first_entry_id, request.last_entry_id
     budget = request.max_bytes
     begun = settled = False

@@ -1,7 +1,7 @@
-"""The bookie's entry in the list of those that are up: there while its session lives, renewed when that ends.
+"""The bookie's registration in metadata: exists while its session lives, renewed when that ends.
 
-Losing it costs nothing but new fragments: clients keep the address they know. So the bookie serves on
-whatever happens here, and tries again for as long as it runs.
+Losing it only costs new fragments: clients keep the address they know. So the bookie continues to serve, and
+retries registration as long as it runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 RETRY_AFTER_S: Final = 0.2
 RETRY_AFTER_MAX_S: Final = 5.0
-"""Between attempts while metadata does not answer: the first wait, doubling up to the last."""
+"""Waits in seconds between attempts while metadata is unavailable, as (first, longest); doubling."""
 
 REGISTERED: Final = Gauge(
     "magnetar_bookie_registered",
@@ -34,13 +34,13 @@ REGISTERED: Final = Gauge(
 
 
 async def _nothing_required() -> None:
-    """Any metadata will do."""
+    """Accepts any metadata."""
 
 
 class Registration:
-    """Keeps one registration up. `describe()` gives what it says; `changed` tells that this is other now.
+    """Maintains one registration. `describe()` returns its content; call `changed` after that changes.
 
-    `require()` is asked before each session and each write, and once in the time of a session; it raises
+    `require()` is called before each session and each write, and once per session time; it raises
     MetadataError while the bookie may not register.
     """
 
@@ -58,7 +58,7 @@ class Registration:
         self._session_timeout_ms = session_timeout_ms
         self._require = require
         self.registered = False
-        """In metadata's list, as far as is known: true on while metadata does not answer."""
+        """Whether the bookie is registered, as far as is known: stays true while metadata is unavailable."""
         self._session: Session | None = None
         self._key = ""
         self._news = asyncio.Event()
@@ -66,7 +66,7 @@ class Registration:
         self._tasks = TaskOwner("registration")
 
     async def start(self) -> None:
-        """Register; returns once it is done. Waits while metadata does not answer."""
+        """Registers; returns once done. Waits while metadata is unavailable."""
         self._tasks.spawn(self._keep(), "keep")
         await self._first.wait()
 
@@ -75,8 +75,7 @@ class Registration:
         self._news.set()
 
     async def close(self) -> None:
-        """Take the registration away; idempotent. A bookie that cannot reach metadata leaves it to its
-        session's end."""
+        """Removes the registration; idempotent. If metadata is unreachable, the session's end removes it."""
         await self._tasks.close()
         session, self._session = self._session, None
         self._note(registered=False)
@@ -115,10 +114,10 @@ class Registration:
         log.info("registered", bookie=value.bookie_id, address=value.address, read_only=value.read_only)
 
     async def _follow(self, session: Session) -> None:
-        """Until the session ends: write what changes, and again what is gone.
+        """Runs until the session ends: writes changes, and restores a missing registration.
 
-        It may go although the session lives: a write of an earlier session, whose answer never came, may have
-        arrived late and tied it to that one.
+        It may vanish although the session lives: a late write of an earlier session may have bound it to that
+        one.
         """
         ended = asyncio.ensure_future(session.expired())
         try:

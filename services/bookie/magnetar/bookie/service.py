@@ -1,8 +1,8 @@
-"""A bookie: its core, and around it gRPC, HTTP, metadata and registration, started and stopped in order.
+"""The bookie process: its core with gRPC, HTTP, metadata and registration, started and stopped in order.
 
-Start: HTTP, which says that the bookie lives and is not ready, however long recovery takes; metadata, the
-data directory (recovered), gRPC, and last of all the registration, so that no client connects before it
-serves. Stop is the reverse: the registration goes first, what was taken is confirmed, the log is sealed.
+Start: HTTP, which reports live and not ready during recovery; metadata; the data directory (recovered); gRPC;
+and last the registration, so that no client connects before the bookie serves. Stop is the reverse: the
+registration is removed first, accepted entries are confirmed, the log is sealed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ READ_THREADS_MAX: Final = 4
 
 
 class CannotServe(MagnetarError):
-    """The bookie does not start; the message says why and what to change."""
+    """The bookie cannot start; the message gives the reason and what to change."""
 
 
 class Bookie:
@@ -58,7 +58,7 @@ class Bookie:
     def __init__(self, config: BookieConfig) -> None:
         self.config = config
         self.address = ""
-        """host:port of its gRPC server, as clients are told; empty before `start`."""
+        """Advertised host:port of the gRPC server; empty before `start`."""
         self.http_url = ""
         self.stats = BookieStats()
         self.core: BookieCore
@@ -70,13 +70,13 @@ class Bookie:
         self._started_ms = self._clock.wall_ms()
         self._phase = "starting"
         self._recovered = False
-        """`core` is there, and what HTTP shows of it."""
+        """Set once `core` exists and HTTP can show its state."""
         self._taken_by = ""
-        """Which other process is this bookie by now; empty: none is."""
+        """The other process that now runs as this bookie; empty if there is none."""
         self._health_news = asyncio.Event()
 
     async def start(self) -> None:
-        """Recover what the data directory holds, listen, register. Nothing is left open when it fails.
+        """Recovers the data directory, listens and registers. Leaves nothing open on failure.
 
         Raises ConfigError or CannotServe with every problem found, or another MagnetarError.
         """
@@ -94,7 +94,7 @@ class Bookie:
             raise
 
     async def close(self) -> None:
-        """Stop in the reverse order of the start; idempotent."""
+        """Stops in the reverse order of the start; idempotent."""
         self._phase = "stopping"
         await self._opened.aclose()
 
@@ -220,7 +220,7 @@ class Bookie:
 
     @property
     def not_ready(self) -> str | None:
-        """Why no entries are to be sent here; None while they may. A read-only bookie is ready for reads."""
+        """Returns why no entries may be sent here; None if ready. A read-only bookie is ready for reads."""
         if self._phase != "serving":
             return f"the bookie is {self._phase}"
         if self._taken_by:

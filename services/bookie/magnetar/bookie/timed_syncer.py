@@ -1,4 +1,4 @@
-"""Measures how long the log's groups take to be durable, as BookKeeper's JOURNAL_SYNC does."""
+"""Measures the time until commit groups are durable, as BookKeeper's JOURNAL_SYNC does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from magnetar.ledger.segment_log.syncer import Syncer
 
 
 class TimedSyncer:
-    """A syncer that notes each group's time, until the loop hears of it, and whether it failed."""
+    """A syncer that records each group's latency, measured on the event loop, and whether it failed."""
 
     def __init__(self, syncer: Syncer, syncs: Latency, clock: Clock) -> None:
         self._syncer = syncer
         self._syncs = syncs
         self._clock = clock
-        # One submission at a time, so one of each is enough.
+        # At most one submission is in progress, so one of each is enough.
         self._submitted_at = 0.0
         self._told: Callable[[OSError | None], None] | None = None
 

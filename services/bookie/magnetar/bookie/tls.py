@@ -1,4 +1,4 @@
-"""TLS of the bookie's gRPC port, and towards other bookies."""
+"""TLS of the bookie's gRPC port and of its connections to other bookies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Advertised listeners: names under which clients of different networks are sent to different addresses.
+"""Advertised listeners: broker addresses by network, each under a listener name.
 
-`advertisedListeners` is Pulsar's: NAME:SCHEME://HOST:PORT, separated by commas, each scheme at most once a
-name, and no address under two names.
+`advertisedListeners` has Pulsar's format: NAME:SCHEME://HOST:PORT, separated by commas. Each listener has at
+most one address of a scheme, and no two listeners share an address.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIELDS: Final = {
 
 
 def parse_listeners(text: str) -> dict[str, ServiceUrls]:
-    """The listeners by name, in the order of their first mention. Raises ConfigError."""
+    """Parses the listeners; returns them by name, in order of first mention. Raises ConfigError."""
     found: dict[str, ServiceUrls] = {}
     names: dict[str, str] = {}
     for each in filter(None, map(str.strip, text.split(","))):
@@ -30,7 +30,7 @@ def parse_listeners(text: str) -> dict[str, ServiceUrls]:
         name, url = name.strip(), url.strip()
         parts = urlsplit(url)
         if not separator or not name or parts.scheme not in _FIELDS or not _has_address(url):
-            raise _problem(f"{each!r} is none; each has the form NAME:pulsar://HOST:PORT")
+            raise _problem(f"invalid advertised listener {each!r}: use the form NAME:pulsar://HOST:PORT")
         if names.setdefault(parts.netloc, name) != name:
             raise _problem(f"{parts.netloc} belongs to both {names[parts.netloc]!r} and {name!r}")
         urls = found.setdefault(name, ServiceUrls())
@@ -41,12 +41,12 @@ def parse_listeners(text: str) -> dict[str, ServiceUrls]:
 
 
 def internal_name(config: ListenerConfig) -> str:
-    """The listener of clients that name none; "" when there are no listeners."""
+    """Name of the listener for clients that name none; "" without listeners."""
     return config.internal_listener_name or next(iter(parse_listeners(config.advertised_listeners)), "")
 
 
 def internal_host(config: ListenerConfig) -> str:
-    """The host of the internal listener; "" when there is none that is understood."""
+    """Host of the internal listener; "" without listeners, or when the setting is invalid."""
     try:
         found = parse_listeners(config.advertised_listeners).get(internal_name(config))
     except ConfigError:
@@ -55,21 +55,23 @@ def internal_host(config: ListenerConfig) -> str:
 
 
 def listener_problems(config: ListenerConfig) -> list[str]:
-    """Problems of the listeners, and of the settings they replace."""
+    """Problems of the listeners and of the settings they replace, as texts."""
     try:
         found = parse_listeners(config.advertised_listeners)
     except ConfigError as error:
         return [str(error)]
     problems = []
     if found and config.advertised_address not in ("", internal_host(config)):
-        problems.append("advertisedListeners stands in place of advertisedAddress: give one of them")
+        problems.append("advertisedListeners replaces advertisedAddress: set only one of them")
     if config.internal_listener_name and config.internal_listener_name not in found:
         problems.append(
-            f"internalListenerName = {config.internal_listener_name!r} is none of advertisedListeners"
+            f"internalListenerName = {config.internal_listener_name!r} is not a name in advertisedListeners"
         )
     internal = found.get(internal_name(config))
     if internal is not None and not internal.broker_url:
-        problems.append(f"advertisedListeners: {internal_name(config)!r}, the internal one, has no pulsar://")
+        problems.append(
+            f"advertisedListeners: the internal listener {internal_name(config)!r} has no pulsar:// address"
+        )
     return problems
 
 

@@ -1,14 +1,14 @@
-"""The one place where permissions will be checked.
+"""The single place for permission checks.
 
-Every handler and every HTTP route asks here before it acts. No authentication is offered yet, so every
-principal may do everything; a configuration that switches authorization on stops the start instead.
+Every handler and HTTP route calls `authorize` before it acts. There is no authentication yet, so every
+principal may do everything; a configuration that enables authorization stops the start.
 """
 
 from __future__ import annotations
 
 
 def authorize(principal: str | None, action: str, resource: str) -> None:
-    """Return when `principal` may do `action` ('produce', 'consume', 'lookup', 'admin') on `resource`.
+    """Checks that `principal` may do `action` ('produce', 'consume', 'lookup', 'admin') on `resource`.
 
     Raises Unauthorized otherwise, which this version never does.
     """

@@ -58,7 +58,7 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_intents
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
-if TYPE_CHECKING:  # a standalone has no use for it
+if TYPE_CHECKING:  # not used by a standalone
     from magnetar.broker.control.bundle_moves import BundleMoves
     from magnetar.broker.control.control_plane import ControlPlane
     from magnetar.broker.control.remote_topics import TopicsElsewhere
@@ -72,7 +72,7 @@ INTENTS_INTERVAL_S: Final = 60.0
 
 
 class Broker:
-    """Serves topics to Pulsar clients, over whatever ledgers and metadata it is given."""
+    """Serves topics to Pulsar clients, over the given ledgers and metadata."""
 
     def __init__(
         self,
@@ -83,8 +83,10 @@ class Broker:
         clock: Clock,
         cluster: Cluster | None = None,
     ) -> None:
-        """`cluster` says which topics this broker serves; without it there is no other broker, and it serves
-        all. The caller that passes it begins and closes it.
+        """Builds the broker without starting it.
+
+        `cluster` decides which topics this broker serves; the caller starts and closes it. Without `cluster`
+        there are no other brokers, and this one serves all topics.
         """
         self.dynamic_config = DynamicConfig(config, metadata, keys)
         self.config = config = self.dynamic_config.current
@@ -93,13 +95,13 @@ class Broker:
         self.metadata_url = ""
         """Address of the cluster's metadata for operators; set by the code that opened it."""
         self.stop_process: Callable[[], None] | None = None
-        """Has the process stop in good order; None when it is not ours to stop."""
+        """Requests a clean stop of the process; None when the broker does not control its process."""
         self.namespaces = Namespaces(metadata, keys)
         self.cluster = cluster
         self.bundle_moves: BundleMoves | None = None
-        """Moves and splits bundles; None where there is no other broker to have them."""
+        """Moves and splits bundles; None without other brokers."""
         self.topics_elsewhere: TopicsElsewhere | None = None
-        """Knows what other brokers have loaded; None where there are none."""
+        """Reads the topics that other brokers have loaded; None without other brokers."""
         self._leads: Callable[[], bool] = lambda: True
         self.ownership: Ownership
         if cluster is None:
@@ -149,15 +151,17 @@ class Broker:
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
         self.port = 0
-        """Port of the binary protocol, once it listens."""
+        """Port of the binary protocol; 0 before the broker listens."""
         self.not_ready: str | None = "the broker is starting"
-        """Why clients are refused now; None while they are served."""
+        """Reason for refusing clients now; None while clients are served."""
         self.leaving: str | None = None
-        """Why no new clients should connect; current ones are served until their topics have moved."""
+        """Reason for refusing new clients; connected clients are served until their topics have moved. None
+        when not leaving.
+        """
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """The topics loaded now, by full name."""
+        """Loaded topics by full name."""
         return self._registry.loaded
 
     @property
@@ -170,13 +174,13 @@ class Broker:
 
     @property
     def broker_id(self) -> str:
-        """host:port of its HTTP, by which brokers are known."""
+        """Broker id: host:port of its HTTP listener."""
         registered = "" if self.cluster is None else self.cluster.presence.broker_id
         return registered or urlsplit(self.urls.http_url).netloc
 
     @property
     def cannot_store(self) -> str | None:
-        """Why no message can be stored now, as far as the write path knows; None while one can be."""
+        """Reason why messages cannot be stored now, according to the write path; None while they can."""
         obstacle = self._obstacle()
         return None if obstacle is None else obstacle.reason
 
@@ -189,16 +193,16 @@ class Broker:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """Number of connected clients."""
         return 0 if self.listener is None else len(self.listener)
 
     @property
     def connections_accepted(self) -> int:
-        """How many clients have connected since the start."""
+        """Number of connections accepted since the start."""
         return 0 if self.listener is None else self.listener.accepted
 
     async def start(self) -> None:
-        """Make the default tenant and namespace, then listen. Raises OSError when the port is taken."""
+        """Creates the default tenant and namespace, then listens. Raises OSError when the port is in use."""
         config = self.config
         await self.namespaces.ensure_defaults(config.cluster_name)
         await self.namespaces.start()
@@ -206,7 +210,7 @@ class Broker:
         self.policies.start(self._registry.policies_changed)
         await self._restored.look()
         self._tasks.spawn(self._restored.follow(), "restored metadata")
-        # Before clients are served: deletions that a former run recorded and did not finish.
+        # Deletions that an earlier run recorded and did not finish are resumed before clients are served.
         await finish_intents(self._ledgers)
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
         self._tasks.spawn(self.orphans.run(), "orphans")
@@ -243,7 +247,7 @@ class Broker:
         self.not_ready = None
 
     def _advertise(self, address: str) -> None:
-        """Where clients are sent to: where we listen, or what the configuration says of it."""
+        """Sets the addresses that clients get from lookups: the configured ones, else the bind address."""
         listener = self.config.listener
         self.urls.broker_url = f"pulsar://{address}"
         self.urls.listeners = parse_listeners(listener.advertised_listeners)
@@ -252,11 +256,12 @@ class Broker:
             self.urls.broker_url, self.urls.broker_url_tls = internal.broker_url, internal.broker_url_tls
 
     async def _finish_intents_for_ever(self) -> None:
-        """Deletions that failed between their steps are tried again; young intents are still at work.
+        """Retries recorded deletions whose steps failed; recent intents belong to a deletion in progress.
 
-        Those of namespaces that a former run of a standalone left are gone on with at once, and nobody waits
-        for it: whatever was in them is gone for everybody. Of several brokers the one that leads does it, and
-        young ones may be another's work. Two that do it for a moment do no harm: each step checks the intent.
+        Without other brokers, intents of an earlier run are resumed at once, in the background: the
+        namespaces and tenants they name have already disappeared for clients. In a cluster the leader does
+        this, and skips recent intents because another broker may be executing them. Two leaders at the same
+        time do no harm: each step checks the intent.
         """
         age_min_ms = 0 if self.cluster is None else int(INTENTS_INTERVAL_S * 1000)
         while True:
@@ -268,7 +273,7 @@ class Broker:
                     live = [self.broker_id, *(each.broker_id for each in others)]
                     await self._health_checks.clear_departed(live)
             except MagnetarError as error:
-                log.warning("deletions not finished, trying again", error=str(error))
+                log.warning("deletions not finished, retrying", error=str(error))
             age_min_ms = int(INTENTS_INTERVAL_S * 1000)
             await asyncio.sleep(INTENTS_INTERVAL_S)
 
@@ -279,28 +284,30 @@ class Broker:
         self.policies.configuration_changed()
 
     def prove_ownership(self, lease: Lease) -> None:
-        """From now on, while it is not certain that this broker's session lives, topics prove to be ours."""
+        """Makes topics prove their ownership whenever the broker's metadata session may have expired."""
         proof = OwnershipProof(self._registry, lease)
         self._tasks.spawn(proof.run(), "ownership proof")
 
     def fill_registration(self, registration: BrokerRegistration) -> None:
-        """Write down where clients reach this broker, once it listens."""
+        """Fills in the addresses of the listening broker in its registration."""
         self.urls.fill(registration.addresses)
         for name, urls in self.urls.listeners.items():
             urls.fill(registration.listeners[name])
         registration.version = version("magnetar-broker")
 
     def join(self, others: ControlPlane) -> None:
-        """There are other brokers from now on: they have topics, and one of them leads."""
+        """Connects this broker to the other brokers of its cluster: topics elsewhere, bundle moves and the
+        leader.
+        """
         self.bundle_moves = others.moves
         self._topic_lists.elsewhere = self.partitioned.elsewhere = self.deletions.elsewhere = others.topics
         self.topics_elsewhere = others.topics
         self.orphans.leads = self._leads = lambda: others.leads
 
     def abandon(self, reason: str) -> None:
-        """Stop serving at once: others own the topics. Nothing more is confirmed or delivered.
+        """Stops serving at once because other brokers own the topics. Nothing more is confirmed or delivered.
 
-        Clients are disconnected and look their topics up again. `close` remains to be called.
+        Clients are disconnected and look their topics up again. The caller still has to call `close`.
         """
         self.not_ready = reason
         if self.cluster is not None:
@@ -314,12 +321,12 @@ class Broker:
                 connection.close(reason)
 
     def _bundle_lost(self, namespace: NamespaceName, bundle: BundleRange) -> None:
-        """A bundle is another broker's: its topics are served no more from this moment on."""
-        reason = f"bundle {bundle} of {namespace} is not owned by this broker any more"
+        """Stops serving the topics of a bundle that this broker has lost."""
+        reason = f"bundle {bundle} of {namespace} is no longer owned by this broker"
         self._registry.abandon_bundle(namespace, bundle, OwnershipLost(reason))
 
     async def close(self) -> None:
-        """Tell clients, confirm what was taken, flush cursors, then close the connections."""
+        """Notifies clients, confirms received messages, flushes cursors, then closes the connections."""
         self.not_ready = self.not_ready or "the broker is shutting down"
         if self.listener is not None:
             self.listener.stop_accepting()
@@ -334,36 +341,42 @@ class Broker:
         await self._tasks.close()
         await self.cold.close()
 
-    # -- what HTTP asks
+    # -- called by the admin API
 
     async def check_health(self) -> None:
-        """Publish a message to storage and read it back. Raises MagnetarError, which says what failed."""
+        """Publishes a message to storage and reads it back. Raises MagnetarError with the step that
+        failed.
+        """
         await self._health_checks.check()
 
     async def check_backlog_quotas(self) -> None:
-        """Look at the backlog of every loaded topic now."""
+        """Checks the backlog quotas of every loaded topic now."""
         await self._housekeeping.check_quotas()
 
     def shut_down(self) -> bool:
-        """Have the process stop in good order, once what runs now is answered; False when it cannot."""
+        """Requests a clean stop of the process, after the current request is answered; returns False when it
+        cannot.
+        """
         if self.stop_process is None:
             return False
         asyncio.get_running_loop().call_soon(self.stop_process)
         return True
 
     async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
-        """Full names of a namespace's topics, the system's among them. Raises NamespaceNotFound."""
+        """Returns the full names of a namespace's topics, including system topics. Raises
+        NamespaceNotFound.
+        """
         await self._registry.check_namespace(namespace)
         if persistent:
             return await self._registry.list(namespace, persistent=True, system_too=True)
         return await self._topic_lists.non_persistent(namespace, system_too=True)
 
     async def partitions(self, name: TopicName) -> int:
-        """How many partitions a topic has; 0 when it is not partitioned."""
+        """Returns the number of partitions of a topic; 0 when it is not partitioned."""
         return await self._registry.partitions(name)
 
     async def lookup(self, name: TopicName, listener: str = "") -> ServiceUrls:
-        """Where the topic is served, for clients of that advertised listener.
+        """Returns the addresses of the topic's broker, for clients of the given advertised listener.
 
         Raises NamespaceNotFound, ServiceNotReady, TooManyRequests, MetadataError.
         """

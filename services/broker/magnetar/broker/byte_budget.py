@@ -1,8 +1,9 @@
 """One bound on the message bytes that the process holds: publishes, reads, unsent output and the tail cache.
 
-The cache gives way first: it may use what the others leave. When they alone reach the bound, connections
-that publish or that have much unsent are not served on, and reads wait; all go on by themselves as bytes are
-settled. So a flood, a stalled consumer or many that catch up at once fill sockets, not the process.
+The tail cache shrinks first: it may use only what the other holders leave free. When these alone reach the
+bound, the broker stops reading from connections that publish or have much unsent output, and delays reads
+from storage. All resume automatically as bytes are settled. A burst of publishes, a stalled consumer, or many
+consumers catching up at once therefore fill sockets, not the process's memory.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from prometheus_client import Gauge
 
 BUDGET_BYTES: Final = Gauge(
     "magnetar_memory_budget_bytes",
-    "Message bytes held by the process, by what holds them.",
+    "Message bytes held by the process, by holder.",
     ["holder"],
     registry=REGISTRY,
 )
 
 
 class ReadHolder(Protocol):
-    """Holds bytes that were read from storage and not delivered yet."""
+    """A holder of bytes that were read from storage and are not delivered yet."""
 
     def give_back(self) -> None:
-        """Forget them, to be read again later; release what was reserved for them."""
+        """Drops the bytes, to be read again later, and releases their reservation."""
         ...
 
 
 class ByteBudget:
-    """Counts bytes by holder and decides who has to wait. All calls on the event loop."""
+    """Counts bytes by holder and decides which holders have to wait. All calls run on the event loop."""
 
     __slots__ = (
         "_bytes_max",
@@ -59,11 +60,11 @@ class ByteBudget:
         self._readers: dict[int, Callable[[], None]] = {}
         self._holders: dict[int, ReadHolder] = {}
         self.publishes = 0
-        """Taken from producers and not confirmed."""
+        """Bytes received from producers and not confirmed."""
         self.reads = 0
-        """Being read from storage, or read and not delivered."""
+        """Bytes being read from storage, or read and not delivered."""
         self.output = 0
-        """Waiting in write buffers of sockets."""
+        """Bytes in the write buffers of sockets."""
         for holder, held in (
             ("publishes", lambda: self.publishes),
             ("reads", lambda: self.reads),
@@ -73,13 +74,15 @@ class ByteBudget:
             BUDGET_BYTES.labels(holder).set_function(held)
 
     def limit_publishes(self) -> None:
-        """Read from the configuration how much may be pending; connections notice at their next publish."""
+        """Reads the bound of pending publishes from the configuration; connections apply it at their next
+        publish.
+        """
         megabytes = self._config.pending_publish_megabytes_max
         self._publish_bytes_max = min(self._bytes_max, megabytes * 1024 * 1024)
 
     @property
     def used(self) -> int:
-        """Bytes that cannot be given up at once; the cache is not among them."""
+        """Bytes that cannot be released at once; the tail cache is not included."""
         return self.publishes + self.reads + self.output
 
     @property
@@ -88,28 +91,29 @@ class ByteBudget:
 
     @property
     def publishes_spent(self) -> bool:
-        """True when connections that publish must not be read on."""
+        """True when the broker must stop reading from connections that publish."""
         return self.publishes >= self._publish_bytes_max or self.spent
 
     def has_room(self, byte_count: int) -> bool:
-        """True when the bytes fit without reclaiming memory of another user."""
+        """True when the bytes fit without reclaiming memory of another holder."""
         return self.used + byte_count <= self._bytes_max
 
     def add_publishes(self, byte_count: int) -> None:
-        """Bytes were taken from a producer (positive) or settled (negative)."""
+        """Accounts for bytes received from a producer (positive) or settled (negative)."""
         self.publishes += byte_count
         self._moved(byte_count)
 
     def add_output(self, byte_count: int) -> None:
-        """A write buffer grew (positive) or drained (negative)."""
+        """Accounts for a write buffer that grew (positive) or drained (negative)."""
         self.output += byte_count
         self._moved(byte_count)
 
     def reserve_read(self, holder: ReadHolder, byte_count: int) -> bool:
-        """Room for a read of so many bytes; False when there is none, then `wait_to_read`.
+        """Reserves bytes for a read; returns False when they do not fit, and the caller then calls
+        `wait_to_read`.
 
-        What others read ahead is taken back first. A single read is always let through when nothing else is
-        held, however large it is.
+        Bytes that other holders have read ahead are reclaimed first. A single read is always allowed when
+        nothing else is held, however large it is.
         """
         if self.used and self.used + byte_count > self._bytes_max:
             for other in [each for each in self._holders.values() if each is not holder]:
@@ -122,9 +126,11 @@ class ByteBudget:
         return True
 
     def release_read(self, holder: ReadHolder, byte_count: int, *, all_of_it: bool) -> None:
-        """Bytes of a read were delivered or dropped; `all_of_it`: the holder has nothing more.
+        """Accounts for bytes of a read that were delivered or dropped; `all_of_it`: the holder has no bytes
+        left.
 
-        One that has is asked to give it back: also when it had nothing while the read was under way.
+        A holder with bytes left is asked to give them back when other reads wait, even if it had none when
+        its read started.
         """
         self.reads -= byte_count
         if all_of_it:
@@ -134,11 +140,13 @@ class ByteBudget:
         self._moved(-byte_count)
 
     def wait_to_publish(self, who: int, resume: Callable[[], None]) -> None:
-        """Call `resume` once publishes are down to half of their bound; `who` (an id) waits only once."""
+        """Calls `resume` once publishes are down to half of their bound; `who` is the waiter's id and waits
+        only once.
+        """
         self._publishers[who] = resume
 
     def wait_to_read(self, who: int, resume: Callable[[], None]) -> None:
-        """Call `resume` once when something was settled; `who` (an id) waits only once."""
+        """Calls `resume` once when bytes were settled; `who` is the waiter's id and waits only once."""
         self._readers[who] = resume
 
     def forget(self, who: int) -> None:

@@ -14,14 +14,14 @@ def _gauge(name: str, help_text: str) -> Gauge:
     return Gauge(name, help_text, ["cluster"], registry=REGISTRY)
 
 
-_USED: Final = _gauge("pulsar_ml_cache_used_size", "Bytes in the tail cache, with what keeping them costs.")
+_USED: Final = _gauge("pulsar_ml_cache_used_size", "Bytes in the tail cache, including its overhead.")
 _ENTRIES: Final = _gauge("pulsar_ml_cache_entries", "Entries in the tail cache.")
-_INSERTED: Final = _gauge("pulsar_ml_cache_inserted_entries_total", "Entries that came into the tail cache.")
+_INSERTED: Final = _gauge("pulsar_ml_cache_inserted_entries_total", "Entries added to the tail cache.")
 _EVICTED: Final = _gauge(
-    "pulsar_ml_cache_evicted_entries_total", "Entries that left the tail cache, whatever for."
+    "pulsar_ml_cache_evicted_entries_total", "Entries removed from the tail cache, for any reason."
 )
 _EVICTIONS: Final = _gauge(
-    "pulsar_ml_cache_evictions", "Runs that left the tail cache to make room, in the last period."
+    "pulsar_ml_cache_evictions", "Runs removed from the tail cache to free memory, in the last period."
 )
 _HITS: Final = _gauge("pulsar_ml_cache_hits_rate", "Entries read from the tail cache, per second.")
 _HIT_BYTES: Final = _gauge("pulsar_ml_cache_hits_throughput", "Bytes read from the tail cache, per second.")
@@ -30,7 +30,7 @@ _MISSED_BYTES: Final = _gauge("pulsar_ml_cache_misses_throughput", "Bytes read f
 
 
 class CacheFigures:
-    """Shows one cache on the metrics page; rates are made by `sample`."""
+    """Publishes the figures of one cache on the metrics page; `sample` computes the rates."""
 
     def __init__(self, cache: EntryCache, cluster: str) -> None:
         self._cache = cache
@@ -46,7 +46,7 @@ class CacheFigures:
             gauge.labels(cluster).set_function(value)
 
     def sample(self, elapsed_s: float) -> None:
-        """Compute the rates over the `elapsed_s` since the last call."""
+        """Computes the rates over the `elapsed_s` seconds since the last call."""
         cache, reads = self._cache, self._cache.reads
         now = (
             reads.cached_entries,

@@ -1,7 +1,7 @@
-"""The clusters that are known here: this one, which always is, and those that operators told of.
+"""Clusters in metadata: this cluster, which always exists, and the ones that operators have created.
 
-What a cluster has of its own lies in one value, so that it is made, changed and deleted as one. Who may not
-grow without bound are its failure domains and isolation policies: the value has a largest size.
+The data of a cluster is one metadata value, so it is created, changed and deleted atomically. The value has a
+size limit because failure domains and isolation policies could otherwise grow without bound.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLUSTER_BYTES_MAX: Final = 256 * 1024
 
 
 class Clusters:
-    """Reads go to the store: an operator sees what he has just written."""
+    """Reads and changes clusters. Reads go to the store, so an operator sees the latest change."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, local: str, clock: Clock) -> None:
         """`local` is the name of this cluster."""
@@ -34,7 +34,7 @@ class Clusters:
         self.local = local
 
     async def names(self) -> list[str]:
-        """All of them, sorted."""
+        """Returns the names of all clusters, sorted."""
         listing = await self._metadata.children(self._keys.clusters_prefix)
         return sorted({self.local, *(self._keys.cluster_of(item.key) for item in listing.items)})
 
@@ -42,25 +42,29 @@ class Clusters:
         return name == self.local or await self._metadata.get(self._keys.cluster(name)) is not None
 
     async def get(self, name: str) -> Cluster | None:
-        """Data of a cluster, None without it; this broker's own cluster exists by default."""
+        """Returns the data of a cluster; None when it does not exist. This broker's own cluster exists by
+        default.
+        """
         found = await read_value(self._metadata, self._keys.cluster(name), Cluster)
         return Cluster() if found is None and name == self.local else found
 
     async def create(self, name: str, data: Cluster.Data) -> bool:
-        """False when there is one already. Raises NotAllowed when it is too large."""
+        """Creates a cluster; returns False when it already exists. Raises NotAllowed when the data is too
+        large.
+        """
         if name == self.local:
             return False
         value = Cluster(data=data, created_ms=self._clock.wall_ms())
         _check_size(value, 0)
         made = await create_value(self._metadata, self._keys.cluster(name), value)
         if made:
-            log.info("cluster made known", cluster=name)
+            log.info("cluster created", cluster=name)
         return made
 
     async def change(self, name: str, edit: Callable[[Cluster], None]) -> bool:
-        """Apply `edit` to what is said of a cluster; False when there is no such cluster.
+        """Applies `edit` to a cluster's data; returns False when the cluster does not exist.
 
-        See `change_value`. Raises NotAllowed when it became too large.
+        See `change_value`. Raises NotAllowed when the result is too large.
         """
 
         def checked(value: Cluster) -> None:
@@ -74,7 +78,7 @@ class Clusters:
         return await change_value(self._metadata, key, Cluster, checked, create=name == self.local)
 
     async def used_by(self, name: str) -> str:
-        """Users of the cluster, as text; empty without any."""
+        """Describes one user of the cluster; "" without any."""
         for item in (await self._metadata.children(self._keys.tenants_prefix)).items:
             if name in decode(Tenant, item.value).allowed_clusters:
                 return f"tenant {self._keys.tenant_of(item.key)}"
@@ -87,16 +91,16 @@ class Clusters:
             if other == name and cluster.isolation_policies:
                 return f"its isolation policy {sorted(cluster.isolation_policies)[0]}"
             if other != name and name in cluster.data.peer_cluster_names.names:
-                return f"cluster {other}, whose peer it is"
+                return f"cluster {other}, which has it as a peer"
         return ""
 
     async def delete(self, name: str) -> bool:
-        """False when there is no such cluster. Who still uses it is the caller's to ask."""
+        """Deletes a cluster; returns False when it does not exist. The caller checks `used_by` first."""
         found = await self._metadata.get(self._keys.cluster(name))
         if found is None:
             return False
         await self._metadata.delete(found.key, found.version)
-        log.info("cluster forgotten", cluster=name)
+        log.info("cluster deleted", cluster=name)
         return True
 
 
@@ -104,6 +108,6 @@ def _check_size(value: Cluster, before: int) -> None:
     size = value.ByteSize()
     if size > max(before, CLUSTER_BYTES_MAX):
         raise NotAllowed(
-            f"all that is said of the cluster would have {size} bytes, at most {CLUSTER_BYTES_MAX} are "
-            "allowed: remove failure domains or isolation policies that are of no use any more"
+            f"the data of the cluster would have {size} bytes, at most {CLUSTER_BYTES_MAX} are allowed: "
+            "remove unused failure domains or isolation policies"
         )

@@ -1,7 +1,7 @@
-"""The broker's configuration, nested by concept. Keys and defaults are Pulsar's unless the text says why.
+"""The broker's configuration, nested by concept. Keys and defaults are Pulsar's unless a text gives a reason.
 
-Rooms below declare the sections that they read; `BrokerConfig` puts all sections together. The sections that
-are declared here are read by the edges alone: the admin API and the metrics page.
+Packages below declare the sections that they read; `BrokerConfig` combines all sections. The sections
+declared here are read only by the admin API and the metrics page.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogScanConfig:
-    """How long a look at every entry of a backlog may be."""
+    """Limits of a backlog analysis, which reads every entry of a backlog."""
 
     entries_max: int = setting(
         10_000,
-        "Entries that one analysis of a backlog looks at.",
+        "Maximum entries that one backlog analysis reads.",
         key="subscriptionBacklogScanMaxEntries",
         minimum=1,
     )
     time_max_ms: int = setting(
         120_000,
-        "Milliseconds that one analysis of a backlog may take.",
+        "Maximum milliseconds that one backlog analysis takes.",
         key="subscriptionBacklogScanMaxTimeMs",
         minimum=1,
     )
@@ -39,15 +39,15 @@ class BacklogScanConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionConfig:
-    """Settings of deletions with content."""
+    """Settings of recursive deletions."""
 
     force_namespaces: bool = setting(
         False,
-        "Namespaces may be deleted with their topics, also while clients use these.",
+        "Allow deleting a namespace together with its topics, even while clients use them.",
         key="forceDeleteNamespaceAllowed",
     )
     force_tenants: bool = setting(
-        False, "Tenants may be deleted with their namespaces.", key="forceDeleteTenantAllowed"
+        False, "Allow deleting a tenant together with its namespaces.", key="forceDeleteTenantAllowed"
     )
 
 
@@ -57,32 +57,33 @@ class MetricsConfig:
 
     topic_level: bool = setting(
         True,
-        "Show figures of each topic and subscription; else of each namespace.",
+        "Publish metrics per topic and subscription; when false, per namespace.",
         key="exposeTopicLevelMetricsInPrometheus",
     )
     consumer_level: bool = setting(
         False,
-        "Show figures of each consumer, too, where those of each topic are shown.",
+        "Also publish metrics per consumer; needs metrics per topic.",
         key="exposeConsumerLevelMetricsInPrometheus",
     )
     producer_level: bool = setting(
         False,
-        "Show figures of each producer, too, where those of each topic are shown.",
+        "Also publish metrics per producer; needs metrics per topic.",
         key="exposeProducerLevelMetricsInPrometheus",
     )
     managed_ledgers: bool = setting(
         True,
-        "Show figures of managed ledgers, of each namespace.",
+        "Publish metrics of managed ledgers per namespace.",
         key="exposeManagedLedgerMetricsInPrometheus",
     )
     split_partition: bool = setting(
         False,
-        "Label a partition's figures with its topic's name and, apart, its number; -1 for none.",
+        "Label a partition's metrics with its partitioned topic's name and, in a separate label, its "
+        "partition number; -1 for a topic that is not a partition.",
         key="splitTopicAndPartitionLabelInPrometheus",
     )
     rates_period_s: int = setting(
         60,
-        "Seconds over which rates are averages: of messages and bytes a second, in statistics and as load.",
+        "Averaging period, in seconds, of the message and byte rates in statistics and load reports.",
         key="statsUpdateFrequencyInSecs",
         minimum=1,
     )
@@ -90,17 +91,17 @@ class MetricsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleConfig:
-    """How bundles are split for who asks; those with too much are split where it balances."""
+    """Bundle splits that operators request; automatic splits have their own settings."""
 
     split_algorithm: str = setting(
         EQUAL_RANGES,
-        "Where a bundle is cut when who asks for it does not say.",
+        "Split algorithm of a bundle split request that names none.",
         key="defaultNamespaceBundleSplitAlgorithm",
         choices=ALGORITHMS,
     )
     split_algorithms: tuple[str, ...] = setting(
         ALGORITHMS,
-        "Ways to say where a bundle is cut that may be asked for.",
+        "Split algorithms that a bundle split request may name.",
         key="supportedNamespaceBundleSplitAlgorithms",
         choices=ALGORITHMS,
     )
@@ -108,14 +109,14 @@ class BundleConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Everything a broker can be told."""
+    """All settings of a broker."""
 
     cluster_name: str = setting(
         "standalone", "Name of the cluster this broker belongs to.", key="clusterName"
     )
     shutdown_timeout_ms: int = setting(
         60_000,
-        "Milliseconds that a clean shutdown may take before the process ends anyway.",
+        "Maximum milliseconds of a clean shutdown; after that, the process ends anyway.",
         key="brokerShutdownTimeoutMs",
         minimum=0,
     )

@@ -1,13 +1,14 @@
-"""Namespaces and tenants are deleted whole, whatever happens on the way.
+"""Deletes namespaces and tenants completely, and resumes interrupted deletions.
 
-The transaction that takes the key of a namespace away writes the intent to delete all of it. From that moment
-it is gone for everybody: whoever makes a topic, a policy or a schema in it checks its key in his own
-transaction, and nothing of its name is made again before the intent is done. Its topics are closed and
-deleted, then what was said of them, and the intent last. A crash before the intent leaves all of it, one
-after it a deletion that the next `finish` goes on with: at the start of a broker and once a minute.
+The transaction that removes a namespace's key also writes an intent to delete all of its data. From then on
+the namespace does not exist for any broker: the creation of a topic, policy or schema checks the namespace's
+key in its own transaction, and the name cannot be reused before the intent is done. The topics are closed and
+deleted, then their policies and schemas, and finally the intent. After a crash before the intent, nothing has
+changed. After a later crash, the next `finish` resumes the deletion: at the start of a broker and once a
+minute.
 
-Without force it may turn out that a topic was made just before the intent was written; then, before anything
-was deleted, the namespace is put back as it was.
+Without force, a topic may have been created just before the intent was written. The namespace is then
+restored unchanged before anything is deleted.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 AT_ONCE: Final = 16
-"""Topics of a namespace that are closed or deleted at the same time."""
+"""Number of topics of a namespace that are closed or deleted at the same time."""
 
 OWNERS_S: Final = 10.0
-"""How long the deletion of a namespace waits for other brokers to have closed its topics."""
+"""Seconds that the deletion of a namespace waits for other brokers to close its topics."""
 
 LOOK_EVERY_S: Final = 0.05
 
@@ -79,16 +80,18 @@ class Deletions:
         """Topics loaded by other brokers; None without other brokers."""
 
     async def delete_namespace(self, name: NamespaceName, *, force: bool = False) -> None:
-        """Return once it is gone for everybody, and all of it as far as storage and metadata answered.
+        """Deletes a namespace. On return it no longer exists, and its data is deleted as far as storage
+        allowed.
 
-        Topics of the system neither stop it nor stay. Raises NamespaceNotFound, NamespaceNotEmpty when it has
-        topics and there is no `force` (which closes them and disconnects their clients), BeingDeleted while
-        another call is at it, NotAllowed for the cluster's own, MetadataError.
+        System topics do not prevent the deletion and are deleted, too. Raises NamespaceNotFound;
+        NamespaceNotEmpty when it has topics and `force` is false (`force` closes them and disconnects their
+        clients); BeingDeleted while another call deletes it; NotAllowed for the cluster's own namespace;
+        MetadataError.
         """
         if name == SYSTEM_NAMESPACE:
             raise NotAllowed(f"{name} is the cluster's own and cannot be deleted")
         intent_id = delete_namespace_intent_id(name)
-        # With force nothing has to be kept out: what comes too late finds no namespace.
+        # With force, no existing topic has to be preserved: a topic created too late finds no namespace.
         kept_out = nullcontext() if force else self._registry.exclusions.deleting_namespace(name)
         async with self._alone(intent_id, f"namespace {name}"):
             with kept_out:
@@ -97,7 +100,8 @@ class Deletions:
                 except NamespaceNotEmpty:
                     if not force:
                         raise
-                    # What was put back was the work of a deletion without force, cut short before.
+                    # An earlier deletion without force was cut short, and `finish` has restored its
+                    # namespace.
                     await self._take_away(name, force)
 
     async def _take_away(self, name: NamespaceName, force: bool) -> None:
@@ -107,10 +111,10 @@ class Deletions:
         await self._go_on(intent_id, self._finish_namespace)
 
     async def delete_tenant(self, tenant: str, *, force: bool = False) -> None:
-        """Return once it is gone for everybody; with `force` so are its namespaces, as far as possible.
+        """Deletes a tenant; with `force` also its namespaces, as far as storage allowed.
 
-        Raises NamespaceNotFound, NamespaceNotEmpty when it has namespaces and there is no `force`,
-        BeingDeleted, NotAllowed for the cluster's own, MetadataError.
+        Raises NamespaceNotFound; NamespaceNotEmpty when it has namespaces and `force` is false; BeingDeleted;
+        NotAllowed for the cluster's own tenant; MetadataError.
         """
         if force and tenant == SYSTEM_NAMESPACE.tenant:
             raise NotAllowed(f"tenant {tenant} is the cluster's own and cannot be deleted")
@@ -122,16 +126,16 @@ class Deletions:
                 await self._go_on(intent_id, self._finish_tenant)
 
     async def finish(self, *, age_min_ms: int = 0) -> None:
-        """Go on with every recorded deletion of a namespace or tenant that is at least so old.
+        """Resumes every recorded deletion of a namespace or tenant that is at least `age_min_ms` old.
 
-        What fails is logged and left for the next time. Raises MetadataError when intents cannot be read.
+        Failures are logged and retried by the next call. Raises MetadataError when intents cannot be read.
         """
         now_ms = self._clock.wall_ms()
         for item in (await self._metadata.children(self._keys.intents_prefix)).items:
             try:
                 intent = decode(Intent, item.value)
                 act = self._act_for(intent)
-                # Without a least age the clock does not matter, which may have been set back.
+                # Without a least age the wall clock is not used: it may have been set back.
                 is_young = age_min_ms and now_ms - intent.created_ms < age_min_ms
                 if act is None or is_young:
                     continue
@@ -153,7 +157,7 @@ class Deletions:
     @asynccontextmanager
     async def _alone(self, intent_id: str, what: str) -> AsyncIterator[None]:
         if intent_id in self._at_work:
-            raise BeingDeleted(f"{what} is being deleted already; look again when that is done")
+            raise BeingDeleted(f"{what} is already being deleted; retry when the deletion is done")
         self._at_work.add(intent_id)
         try:
             yield
@@ -164,9 +168,9 @@ class Deletions:
         return await self._metadata.get(self._keys.intent(intent_id))
 
     async def _go_on(self, intent_id: str, act: Callable[[Versioned, Intent], Awaitable[None]]) -> None:
-        """Do what the intent says, if it is still there; what fails is left to the next `finish`.
+        """Executes an intent if it still exists; a failure is left to the next `finish`.
 
-        Raises NamespaceNotEmpty when there was something to keep.
+        Raises NamespaceNotEmpty when a topic has to be preserved.
         """
         try:
             found = await self._pending(intent_id)
@@ -175,8 +179,8 @@ class Deletions:
         except NamespaceNotEmpty:
             raise
         except MagnetarError as error:
-            # It is deleted for all brokers; the rest is the next `finish`'s work.
-            log.warning("deleted, and something is left of it", intent=intent_id, error=str(error))
+            # The name no longer exists for any broker; the next `finish` deletes the rest.
+            log.warning("deletion accepted but not complete", intent=intent_id, error=str(error))
 
     # -- namespaces
 
@@ -199,8 +203,8 @@ class Deletions:
                 return
 
     async def _recorded(self, intent: Intent, taken_away: Delete, last: bool) -> bool:
-        """Write an intent together with the deletion; False when the key has changed, on the last try that is
-        raised.
+        """Writes an intent together with the deletion; returns False when the key has changed, and raises on
+        the last attempt.
         """
         key, value = self._keys.intent(intent.id), encode(intent)
         try:
@@ -210,7 +214,7 @@ class Deletions:
                 raise
             return False
         except UnknownOutcome:
-            # The transaction is all or nothing: our own intent there means that all of it happened.
+            # The transaction is atomic: if our own intent exists, the whole transaction was committed.
             found = await self._metadata.get(key)
             if found is None or found.value != value:
                 if last:
@@ -219,7 +223,7 @@ class Deletions:
         return True
 
     async def _has_topics(self, name: NamespaceName) -> bool:
-        """Whether metadata knows topics in it, but for the system's."""
+        """Whether metadata has topics of the namespace, not counting system topics."""
         keys = self._keys
         for domain in DOMAINS:
             heads = await self._metadata.children(keys.topic_heads_prefix(domain, name))
@@ -231,7 +235,7 @@ class Deletions:
         return False
 
     async def _has_elsewhere(self, name: NamespaceName) -> bool:
-        """Whether other brokers have topics of it that metadata does not know."""
+        """Whether other brokers have topics of the namespace that are not in metadata."""
         names = [] if self.elsewhere is None else await self.elsewhere.non_persistent(name)
         return any(not is_system_topic(TopicName.parse(each)) for each in names)
 
@@ -239,17 +243,18 @@ class Deletions:
         target = intent.delete_namespace
         name = NamespaceName.parse(target.name)
         tenant = await self._metadata.get(self._keys.tenant(name.tenant))
-        # Without its tenant there is nothing to put it back into.
+        # Without its tenant, the namespace cannot be restored.
         if not target.force and tenant is not None and await self._has_topics(name):
             await self._metadata.commit(
                 [
-                    # As when a namespace is made: a deletion of the tenant that looked before fails.
+                    # As in the creation of a namespace: a concurrent deletion of the tenant that has read it
+                    # before fails.
                     Put(tenant.key, tenant.value, tenant.version),
                     Put(self._keys.namespace(name), target.namespace, ABSENT),
                     Delete(item.key, item.version),
                 ]
             )
-            log.info("namespace kept: a topic was made while it was being deleted", namespace=target.name)
+            log.info("namespace restored: a topic was created during its deletion", namespace=target.name)
             raise NamespaceNotEmpty("Cannot delete non empty namespace")
         await self._close_topics(name)
         await self._closed_elsewhere(name)
@@ -267,7 +272,7 @@ class Deletions:
         log.info("namespace deleted", namespace=target.name, topics=len(heads.items))
 
     async def _close_topics(self, name: NamespaceName) -> None:
-        """Nothing of it is loaded any more, and it stays so: loads that come now find no namespace."""
+        """Closes the namespace's loaded topics. They stay closed: later loads do not find the namespace."""
         registry = self._registry
         await registry.loads_done(lambda topic: topic.namespace == name)
         topics = [topic for topic in registry.loaded.values() if topic.name.namespace == name]
@@ -276,8 +281,9 @@ class Deletions:
         await _at_once(topics, self._close)
 
     async def _closed_elsewhere(self, name: NamespaceName) -> None:
-        """Return once no broker owns a bundle of it: owners hear that it is gone, and close its topics before
-        they give them up. Who does not within some time has lost its topics' ledgers all the same.
+        """Waits until no broker owns a bundle of the namespace. Owners learn of the deletion through their
+        watch and close its topics before they release the bundles. After OWNERS_S the deletion continues
+        anyway: an owner that has not released its bundles loses their ledgers.
         """
         prefix = self._keys.namespace_bundle_owners_prefix(name)
         give_up_at = self._clock.monotonic() + OWNERS_S
@@ -291,14 +297,16 @@ class Deletions:
         try:
             await self._registry.unload(topic.name)
         except MagnetarError as error:
-            # It has no owner any more; its ledgers are deleted open.
+            # The namespace has no owner any more; its ledgers are deleted without being closed.
             log.warning("topic of a deleted namespace did not close", topic=topic.name.full, error=str(error))
 
     async def _delete_topic(self, name: TopicName, unfinished: Check) -> None:
         await delete_managed_ledger(self._ledgers, name.full, [unfinished])
 
     async def _said_in(self, name: NamespaceName) -> list[Op]:
-        """The deletion of what is said of its topics, also of those that are gone or never stored."""
+        """Returns the deletions of its topics' policies and schemas, including topics that are deleted or
+        were never stored.
+        """
         keys = self._keys
         prefixes = [
             prefix
@@ -320,11 +328,12 @@ class Deletions:
             found = await self._metadata.get(key)
             if found is None:
                 raise NamespaceNotFound("Tenant doesn't exist")
-            # A namespace that is made from here on checks the tenant's version in its transaction.
+            # The creation of a namespace checks the tenant's version in its transaction, so later creations
+            # fail.
             if not force:
                 if (await self._metadata.children(self._keys.namespaces_prefix(tenant))).items:
                     raise NamespaceNotEmpty("The tenant still has active namespaces")
-                # Behind the namespaces: one that is being deleted may be put back.
+                # Its namespaces come first: a namespace that is being deleted may be restored.
                 await self._check_none_leaves(tenant)
                 await self._metadata.delete(key, found.version)
                 log.info("tenant deleted", tenant=tenant)
@@ -339,12 +348,12 @@ class Deletions:
         for item in (await self._metadata.children(self._keys.intents_prefix)).items:
             name = decode(Intent, item.value).delete_namespace.name
             if name and NamespaceName.parse(name).tenant == tenant:
-                raise BeingDeleted(f"namespace {name} is being deleted; try again when it is gone")
+                raise BeingDeleted(f"namespace {name} is being deleted; retry when the deletion is done")
 
     async def _finish_tenant(self, item: Versioned, intent: Intent) -> None:
         tenant = intent.delete_tenant.name
         while True:
-            # None is made any more; all of them are gone for everybody before the first topic is closed.
+            # No new namespace can be created; all of them stop existing before the first topic is closed.
             left = (await self._metadata.children(self._keys.namespaces_prefix(tenant))).items
             if not left:
                 break
@@ -373,7 +382,7 @@ class Deletions:
 
 
 async def _at_once(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
-    """`act` on each, some at a time; the first error is raised once all were tried."""
+    """Calls `act` on each item, AT_ONCE at a time; raises the first error after all items were tried."""
     errors: list[BaseException] = []
     for first in range(0, len(items), AT_ONCE):
         some = items[first : first + AT_ONCE]

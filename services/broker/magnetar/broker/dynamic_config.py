@@ -1,8 +1,8 @@
-"""Settings that change while brokers run: kept in metadata, taken over by every broker through a watch.
+"""Dynamic settings: stored in metadata and applied by every broker through a watch.
 
-The configuration is frozen for all modules but this one, which changes the broker's own copy of it in place:
-whoever holds a part of it reads it at the moment of use, or is told by what `changed` leads to. A setting is
-in DYNAMIC only if that is so; those names are among the ones that Pulsar can change, too.
+The configuration is frozen for all other modules. This module changes the broker's copy in place, so every
+user of a dynamic setting must read it at the moment of use or react to the `changed` callback. DYNAMIC lists
+only settings for which this holds; all of them are dynamic in Pulsar, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 RETRY_S: Final = 1.0
-"""After a watch that could not be had, before the next one."""
+"""Seconds between two attempts to start a watch."""
 
 DYNAMIC: Final = frozenset(
     {
@@ -71,15 +71,15 @@ DYNAMIC: Final = frozenset(
 
 
 class NotDynamic(Exception):
-    """No setting of that name can be changed while the broker runs."""
+    """The setting does not exist, or cannot be changed while the broker runs."""
 
 
 class BadValue(Exception):
-    """The setting cannot have that value; the text says what would be right."""
+    """The value is invalid for the setting; the text describes valid values."""
 
 
 class DynamicConfig:
-    """A broker's configuration as it is now: what it was started with, and over it what was changed since."""
+    """A broker's current configuration: the values from its start, overridden by the dynamic ones."""
 
     def __init__(self, started_with: BrokerConfig, metadata: MetadataStore, keys: Keys) -> None:
         self.current = copy.deepcopy(started_with)
@@ -94,15 +94,16 @@ class DynamicConfig:
 
     @property
     def names(self) -> list[str]:
-        """The settings that can be changed."""
+        """Names of the settings that can be changed."""
         return sorted(self._dynamic)
 
     def follow_also(self, started_with: T, dynamic: Collection[str]) -> T:
-        """Have another part of the configuration follow, too, before `start`: its settings of these keys.
+        """Registers another configuration section, before `start`, whose settings named in `dynamic` change,
+        too.
 
-        Returns the copy that changes, to be read at the moment of use.
+        Returns the copy that changes; callers read it at the moment of use.
         """
-        assert self._task is None, "the configuration is followed already"
+        assert self._task is None, "the dynamic configuration has already started"
         section = copy.deepcopy(started_with)
         places = dict(_places(section))
         self._places.update(places)
@@ -112,46 +113,46 @@ class DynamicConfig:
         return section
 
     async def start(self, changed: Callable[[], None]) -> None:
-        """Take over what is said in metadata, and follow it until `close`. Raises MetadataError.
+        """Applies the stored values and watches them until `close`. Raises MetadataError.
 
-        `changed` is called, from the event loop, after settings have changed; not for what this finds.
+        `changed` is called on the event loop after later changes, not for the values found by this call.
         """
-        assert self._task is None, "the configuration is followed already"
+        assert self._task is None, "the dynamic configuration has already started"
         self._apply(await self.values())
         self._changed = changed
         self._task = asyncio.create_task(self._follow(), name="dynamic configuration")
 
     async def close(self) -> None:
-        """Follow no more; idempotent."""
+        """Stops the watch; idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def values(self) -> dict[str, str]:
-        """Dynamic values in the store, by configuration key."""
+        """Returns the dynamic values in the store, by configuration key."""
         found = await read_value(self._metadata, self._key, DynamicConfiguration)
         return {} if found is None else dict(found.values)
 
     def running(self) -> dict[str, str]:
-        """Every setting of this broker as it is now, as in a configuration file."""
+        """Returns all current settings of this broker, in the format of a configuration file."""
         return {key: show_value(getattr(*place)) for key, place in self._places.items()}
 
     async def set(self, key: str, text: str) -> None:
-        """Change a setting for every broker; this one has it on return.
+        """Changes a setting on every broker; on return this broker has applied it.
 
-        Raises NotDynamic, BadValue, VersionMismatch when others are always faster, MetadataError.
+        Raises NotDynamic; BadValue; VersionMismatch when conflicts exhaust the retries; MetadataError.
         """
         value = show_value(self._read(key, text))
         await self._change(lambda stored: stored.values.update({key: value}))
-        log.info("setting changed while running", key=key, value=value)
+        log.info("dynamic setting changed", key=key, value=value)
 
     async def remove(self, key: str) -> None:
-        """Every broker has what it was started with again. Raises NotDynamic, MetadataError."""
+        """Resets a setting on every broker to its value from the start. Raises NotDynamic, MetadataError."""
         if key not in self._dynamic:
             raise NotDynamic(key)
         await self._change(lambda stored: stored.values.pop(key, None))
-        log.info("setting is again what the broker was started with", key=key)
+        log.info("dynamic setting removed", key=key)
 
     async def _change(self, edit: Callable[[DynamicConfiguration], object]) -> None:
         def edited(stored: DynamicConfiguration) -> None:
@@ -178,17 +179,17 @@ class DynamicConfig:
                 try:
                     wanted = self._read(key, values[key])
                 except BadValue as error:
-                    log.warning("a changed setting is not understood here and ignored", reason=str(error))
+                    log.warning("invalid dynamic setting ignored", reason=str(error))
             section, name = self._places[key]
             if getattr(section, name) != wanted:
                 object.__setattr__(section, name, wanted)
                 changed.append(key)
         if changed and self._changed is not None:
-            log.info("settings taken over", keys=sorted(changed))
+            log.info("dynamic settings applied", keys=sorted(changed))
             self._changed()
 
     async def _follow(self) -> None:
-        """Until it is closed; a watch that is lost, or not to be had, is made again."""
+        """Watches the settings until closed; a watch that fails or cannot be started is restarted."""
         while True:
             changes = self._metadata.watch(self._key)
             try:
@@ -199,14 +200,14 @@ class DynamicConfig:
             except WatchLost:
                 pass
             except (MetadataError, DataCorruption, UnsupportedFormat) as error:
-                log.warning("the dynamic configuration is not followed now", error=str(error))
+                log.warning("dynamic configuration is not watched now", error=str(error))
                 await asyncio.sleep(RETRY_S)
             finally:
                 await changes.aclose()
 
 
 def _places(section: Any) -> list[tuple[str, tuple[Any, str]]]:
-    """(configuration key, (the part of the configuration that has it, its name there)) of every setting."""
+    """Yields (configuration key, (section that declares it, its attribute there)) of every setting."""
     found = []
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)

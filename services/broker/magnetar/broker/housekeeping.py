@@ -34,7 +34,7 @@ Look = Callable[[Topic], Awaitable[object] | None]
 
 
 class Housekeeping:
-    """Starts the looks of one broker; they end with their tasks."""
+    """Runs the periodic checks of one broker; they end with their tasks."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Housekeeping:
         self._checking_quotas = asyncio.Lock()
 
     def looks(self) -> list[tuple[str, float, Look]]:
-        """(name, seconds between two passes, look)."""
+        """Periodic checks as (name, seconds between two passes, check)."""
         config, clock = self._config, self._clock
         retention, inactive, quotas = config.retention, config.inactive_topics, config.quotas
         expiry_s = retention.expiry_check_interval_s or retention.expiry_check_interval_min * 60
@@ -88,18 +88,18 @@ class Housekeeping:
         return None
 
     def start(self, spawn: Spawn) -> None:
-        """Look for ever, in tasks of their owner."""
+        """Starts one endless task for each check; the caller of `spawn` owns the tasks."""
         for name, _, look in self.looks():
             spawn(self._run(name, look), f"housekeeping: {name}")
 
     async def check_quotas(self) -> None:
-        """Look at the backlog of every topic now, one caller after the other."""
+        """Checks the backlog quotas of every topic now; concurrent callers run one after the other."""
         async with self._checking_quotas:
             await self._look("backlog quotas", self._check_quota)
 
     async def _run(self, name: str, look: Look) -> None:
         while True:
-            # Asked for each time: some intervals can be changed while the broker runs.
+            # Read before each pass: some intervals can be changed while the broker runs.
             await asyncio.sleep(next(interval_s for each, interval_s, _ in self.looks() if each == name))
             await self._look(name, look)
 
@@ -108,7 +108,7 @@ class Housekeeping:
 
 
 async def look_at_all(name: str, topics: Iterable[Topic], look: Look, clock: Clock) -> None:
-    """One pass."""
+    """Runs one pass over all topics."""
     slice_ends = clock.monotonic() + SLICE_S
     for topic in topics:
         if topic.closing:
@@ -120,7 +120,7 @@ async def look_at_all(name: str, topics: Iterable[Topic], look: Look, clock: Clo
         except MagnetarError as error:
             log.warning("housekeeping failed", look=name, topic=topic.name.full, error=str(error))
         except Exception:
-            log.exception("housekeeping broke", look=name, topic=topic.name.full)
+            log.exception("housekeeping pass failed", look=name, topic=topic.name.full)
         if clock.monotonic() >= slice_ends:
             await asyncio.sleep(0)
             slice_ends = clock.monotonic() + SLICE_S

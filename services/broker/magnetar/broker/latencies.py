@@ -1,8 +1,9 @@
-"""How long messages take through this broker, over all its topics.
+"""Latencies of messages through this broker, over all topics.
 
-Publishing is timed for every run of messages, as it is anyway for each topic. What comes after is sampled: up
-to a hundred times a second one entry that has just become durable is followed until it goes out, so that
-nothing is added to the work for a message. A sample of a subscription that is behind ends when it gets there.
+Publish latency is measured for every run of messages, which costs nothing extra. Delivery latency is sampled:
+up to a hundred times a second, one entry that has just become durable is followed until it is sent, so no
+work is added per message. A sample of a subscription with a backlog ends when the subscription reaches the
+entry.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from magnetar.ledger.ledger_store import RUN_MARKER, Run
 
 PUBLISH: Final = LatencyHistogram(
     "magnetar_publish_latency_seconds",
-    "From the arrival of messages at the broker to their receipts; every entry of persistent topics.",
+    "Time from receiving messages to sending their receipts; every entry of persistent topics.",
 )
 DISPATCH: Final = LatencyHistogram(
     "magnetar_dispatch_latency_seconds",
-    "From an entry's being durable to its going out to a consumer, for each subscription; sampled.",
+    "Time from an entry becoming durable to sending it to a consumer, for each subscription; sampled.",
 )
 END_TO_END: Final = LatencyHistogram(
     "magnetar_end_to_end_latency_seconds",
-    "From the publish time that a producer's clock gave a message to its going out to a consumer; sampled.",
+    "Time from the publish time in the producer's metadata to sending the message to a consumer; sampled.",
 )
 
 SAMPLE_EVERY_S: Final = 0.01
-"""Between two entries that are followed."""
+"""Seconds between two sampled entries."""
 
 
 class Sample:
-    """One entry that is followed on its way to the consumers of one subscription."""
+    """A sampled entry on its way to the consumers of one subscription."""
 
     __slots__ = ("_clock", "_confirmed_at", "_published_ms", "position")
 
@@ -46,23 +47,25 @@ class Sample:
         self._clock = clock
 
     def sent(self) -> None:
-        """It went out, or was passed over because it is acknowledged."""
+        """Records that the entry was sent, or skipped because it is acknowledged."""
         now = self._clock.monotonic()
         DISPATCH.observe(now, max(0.0, now - self._confirmed_at))
-        # Clocks of producers may be ahead of ours.
+        # Producers' clocks may be ahead of the broker's.
         END_TO_END.observe(now, max(0, self._clock.wall_ms() - self._published_ms) / 1000)
 
 
 class Sampled(Protocol):
-    """A subscription, as it is sampled."""
+    """A subscription whose deliveries can be sampled."""
 
     def follow(self, sample: Sample) -> None:
-        """Call `sent` when that entry goes out; nothing to do without a consumer or beside another sample."""
+        """Calls `sample.sent` when that entry is sent; ignored without a consumer or while another sample
+        runs.
+        """
         ...
 
 
 class Sampler:
-    """Says when the next entry is to be followed, and follows it."""
+    """Decides when to sample an entry, and starts the sample."""
 
     __slots__ = ("_next_at",)
 
@@ -70,24 +73,24 @@ class Sampler:
         self._next_at = 0.0
 
     def due(self, now: float) -> bool:
-        """Time for another one; also when the clock is another than before."""
+        """Whether the next sample is due; also true after a change of clock."""
         return not self._next_at - SAMPLE_EVERY_S <= now < self._next_at
 
     def follow(self, run: Run, subscriptions: Iterable[Sampled], now: float, clock: Clock) -> None:
-        """This run has just become durable: follow its first entry."""
+        """Samples the first entry of a run that has just become durable."""
         self._next_at = now + SAMPLE_EVERY_S
         if run.flags & RUN_MARKER:
             return
         try:
             metadata = parse_metadata(run.entries[0])
         except DataCorruption:
-            return  # stored as its client sent it
+            return  # stored in the client's format
         if metadata.deliver_at_time:
-            return  # its producer wants it late
+            return  # delayed by its producer
         sample = Sample(Position(run.ledger_id, run.first_entry_id), now, metadata.publish_time, clock)
         for subscription in subscriptions:
             subscription.follow(sample)
 
 
 SAMPLER: Final = Sampler()
-"""One for the process: a hundred samples a second are enough, however many topics there are."""
+"""Sampler of the process: a hundred samples a second are enough for any number of topics."""

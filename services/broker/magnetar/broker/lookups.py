@@ -12,33 +12,33 @@ from prometheus_client import Counter, Gauge
 
 _ANSWERS = Counter(
     "pulsar_broker_lookup_answers",
-    "Lookups that were answered with the broker that serves the topic, this one or another.",
+    "Lookups answered with the broker that serves the topic, this one or another.",
     ["cluster"],
     registry=REGISTRY,
 )
 
 _FAILURES = Counter(
     "pulsar_broker_lookup_failures",
-    "Lookups that were answered with an error.",
+    "Lookups answered with an error.",
     ["cluster"],
     registry=REGISTRY,
 )
 
 _PENDING = Gauge(
     "pulsar_broker_lookup_pending_requests",
-    "Lookups that are not answered yet.",
+    "Lookups in progress.",
     ["cluster"],
     registry=REGISTRY,
 )
 
 LATENCY: Final = LatencyWindow()
-"""From a lookup to its answer, of this process; the metrics page has it as pulsar_broker_lookup."""
+"""Time from a lookup to its response, in this process; published as pulsar_broker_lookup."""
 
 
 @contextmanager
 def counted_lookup(cluster: str) -> Iterator[None]:
-    """One lookup, which has failed when an exception comes through."""
-    # Both are shown from the first one on.
+    """Counts one lookup; it has failed when the block raises."""
+    # Both counters are published from the first lookup on.
     pending, failed = _PENDING.labels(cluster), _FAILURES.labels(cluster)
     try:
         with in_process(pending, LATENCY):

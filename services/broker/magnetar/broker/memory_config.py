@@ -1,4 +1,4 @@
-"""How many message bytes the process may hold, as configured."""
+"""Configuration of the memory that messages may use."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryConfig:
-    """How many message bytes the process may hold."""
+    """Limits of the message bytes that the process holds."""
 
     budget_megabytes: int = setting(
         256,
-        "Megabytes of messages held at once: unconfirmed publishes, reads, unsent output, and the tail cache "
-        "with what these leave. When it is spent, producers and reads wait.",
+        "Maximum megabytes of messages in memory: unconfirmed publishes, reads, unsent output, and the "
+        "tail cache, which uses what the others leave. At the limit, producers and reads wait.",
         key="magnetarMemoryBudgetMB",
         minimum=1,
     )
     pending_publish_megabytes_max: int = setting(
         64,
-        "Unconfirmed publish megabytes of the whole broker at which publishing connections are not read on.",
+        "Maximum megabytes of unconfirmed publishes of the broker; at the limit, it stops reading from "
+        "connections that publish.",
         key="maxMessagePublishBufferSizeInMB",
         minimum=1,
     )

@@ -1,4 +1,4 @@
-"""How many messages of non-persistent topics were dropped: by producer, topic and subscription."""
+"""Counters of dropped messages of non-persistent topics, by producer, topic and subscription."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from prometheus_client import Counter
 
 DROPPED_MESSAGES: Final = Counter(
     "magnetar_dropped_messages_total",
-    "Messages of non-persistent topics that were dropped: at the limit of their connection, or for a "
-    "subscription of which nobody could take them.",
+    "Dropped messages of non-persistent topics: over the limit of their connection, or without a "
+    "consumer that could receive them.",
     ["where"],
     registry=REGISTRY,
 )
@@ -26,18 +26,18 @@ class Drops:
 
     messages: int = 0
     rate: float = 0.0
-    """Messages per second, over the last complete period."""
+    """Dropped messages per second, over the last complete period."""
     _sampled: int = 0
 
     def sample(self, elapsed_s: float) -> None:
-        """Compute the rate over the `elapsed_s` since the last call."""
+        """Computes the rate over the `elapsed_s` seconds since the last call."""
         self.rate = (self.messages - self._sampled) / elapsed_s
         self._sampled = self.messages
 
 
 @dataclass(slots=True, eq=False)
 class NonPersistentSubscriptionStats(SubscriptionStats):
-    """A subscription's figures with its dropped messages: no consumer had permits."""
+    """Figures of a subscription, including messages dropped because no consumer had permits."""
 
     drops: Drops = field(default_factory=Drops)
 
@@ -48,18 +48,20 @@ class NonPersistentSubscriptionStats(SubscriptionStats):
 
 @dataclass(slots=True, eq=False)
 class NonPersistentTopicStats(TopicStats):
-    """A topic's figures with what it dropped unseen: its producers' connections sent too much at once."""
+    """Figures of a topic, including messages dropped because a producer's connection sent too many at
+    once.
+    """
 
     drops: Drops = field(default_factory=Drops)
     drops_by_producer: dict[str, Drops] = field(default_factory=dict)
-    """Connected producers with dropped messages."""
+    """Drops of connected producers, by producer name."""
 
     def forget_producer(self, producer: str) -> None:
-        """Forget the drops of a producer that is no longer connected."""
+        """Removes the drops of a disconnected producer."""
         self.drops_by_producer.pop(producer, None)
 
     def count_drops(self, producer: str, messages: int) -> None:
-        """Messages of a producer were dropped."""
+        """Counts dropped messages of a producer."""
         DROPPED_AT_CONNECTION.inc(messages)
         self.drops.messages += messages
         self.drops_by_producer.setdefault(producer, Drops()).messages += messages

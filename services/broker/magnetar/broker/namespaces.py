@@ -1,8 +1,8 @@
-"""Tenants and namespaces: which exist, kept in metadata.
+"""Existing tenants and namespaces, in metadata.
 
-They are never created by a request for a topic in them, so every lookup, producer and subscription
-asks here first. That question is answered from memory while a watch keeps the answers fresh; without the
-watch every question goes to the store.
+A request for a topic never creates its namespace, so every lookup, producer and subscription first checks
+that it exists. The check is answered from memory while a watch keeps the cache fresh; without the watch,
+every check reads the store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIRST_NAMESPACES: Final = (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)
 
 
 class Namespaces:
-    """The tenants and namespaces of one cluster."""
+    """Reads the tenants and namespaces of one cluster."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, clock: Clock | None = None) -> None:
         self._metadata = metadata
@@ -38,10 +38,10 @@ class Namespaces:
         self._task: asyncio.Task[None] | None = None
 
     async def ensure_defaults(self, cluster: str) -> None:
-        """Make public/default and pulsar/system at the cluster's first start, and never again.
+        """Creates public/default and pulsar/system at the cluster's first start only.
 
-        All of it is one transaction, and pulsar/system, which cannot be deleted, is the mark that it was
-        done: a public/default that an operator deleted stays deleted.
+        One transaction creates all of it. pulsar/system cannot be deleted and marks that the transaction is
+        done, so a public/default that an operator has deleted stays deleted.
         """
         marker = self._keys.namespace(SYSTEM_NAMESPACE)
         if await self._metadata.get(marker) is not None:
@@ -56,42 +56,45 @@ class Namespaces:
         try:
             await self._metadata.commit(ops)
         except (VersionMismatch, UnknownOutcome):
-            # Another broker's first start at the same moment, or our own commit whose answer was lost.
+            # Another broker had its first start at the same moment, or our own commit succeeded but its
+            # response was lost.
             if await self._metadata.get(marker) is None:
                 raise
             return
-        _log.info("first start: tenants and namespaces made", namespaces=list(map(str, _FIRST_NAMESPACES)))
+        _log.info("default tenants and namespaces created", namespaces=list(map(str, _FIRST_NAMESPACES)))
 
     async def start(self) -> None:
-        """Answer `exists` from memory from here on, kept fresh by a watch. Ends with `close`."""
-        assert self._task is None, "namespaces are watched already"
+        """Starts answering `exists` from memory, kept fresh by a watch. Ends with `close`."""
+        assert self._task is None, "namespaces are already watched"
         self._task = asyncio.create_task(follow_for_ever("namespaces", self._follow), name="namespaces-watch")
 
     async def close(self) -> None:
-        """Stop watching; idempotent."""
+        """Stops the watch; idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def exists(self, namespace: NamespaceName) -> bool:
-        """Whether the namespace exists now. Raises MetadataError when it is not known and cannot be read."""
+        """Whether the namespace exists now. Raises MetadataError when it is not cached and cannot be read."""
         if namespace in self._known:
             return True
         removals = self._removals
         found = await self._metadata.get(self._keys.namespace(namespace)) is not None
-        # A removal seen meanwhile may have been this one: the next question asks the store again.
+        # A deletion seen meanwhile may have been this namespace's: the next check reads the store again.
         if found and self._watching and removals == self._removals:
             self._known.add(namespace)
         return found
 
     def forget(self, namespace: NamespaceName) -> None:
-        """This broker has just deleted it: no need to wait for the watch."""
+        """Removes a namespace that this broker has just deleted from the cache, without waiting for the
+        watch.
+        """
         self._removals += 1
         self._known.discard(namespace)
 
     async def get(self, namespace: NamespaceName) -> Namespace | None:
-        """The namespace's settings, read from the store; None when it does not exist."""
+        """Returns the namespace's value, read from the store; None when it does not exist."""
         found = await self._metadata.get(self._keys.namespace(namespace))
         return None if found is None else decode(Namespace, found.value)
 
@@ -99,17 +102,19 @@ class Namespaces:
         return await self._metadata.get(self._keys.tenant(tenant)) is not None
 
     async def tenants(self) -> list[str]:
-        """Every tenant, sorted."""
+        """Returns all tenants, sorted."""
         listing = await self._metadata.children(self._keys.tenants_prefix)
         return sorted(self._keys.tenant_of(item.key) for item in listing.items)
 
     async def namespaces_of(self, tenant: str) -> list[NamespaceName]:
-        """The namespaces of a tenant, sorted by name; none when there is no such tenant."""
+        """Returns the namespaces of a tenant, sorted by name; none when the tenant does not exist."""
         listing = await self._metadata.children(self._keys.namespaces_prefix(tenant))
         return sorted((self._keys.namespace_of(item.key) for item in listing.items), key=str)
 
     async def _follow(self) -> None:
-        """Until the watch fails or the store is closed; without it each question asks the store."""
+        """Watches until the watch fails or the store is closed; without a watch, each check reads the
+        store.
+        """
         changes = self._metadata.watch(self._keys.namespaces_prefix())
         try:
             self._watching = True
@@ -118,7 +123,7 @@ class Namespaces:
                     self._removals += 1
                     self._known.discard(self._keys.namespace_of(change.key))
         finally:
-            # What is removed from here on is unknown, so is what exists.
+            # Later removals are not seen, so the cached names may be stale.
             self._watching = False
             self._forget()
             await changes.aclose()

@@ -1,6 +1,6 @@
-"""The far end of a client connection, as topics and subscriptions see it.
+"""The remote end of a client connection, as topics and subscriptions use it.
 
-The transport implements it over a socket; tests implement it over a list. Nothing in here waits.
+The transport implements it over a socket; tests implement it over a list. No method blocks except `is_alive`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ class Peer(Protocol):
     """One connected client process."""
 
     listener: str | None
-    """The advertised listener that its lookups name, "" for none; None when it has looked nothing up."""
+    """Advertised listener named by the client's lookups, "" for none; None before its first lookup."""
 
     protocol_version: int
-    """The protocol's version that both sides understand; 0 before Connect."""
+    """Negotiated protocol version; 0 before Connect."""
 
     @property
     def address(self) -> str:
@@ -33,28 +33,32 @@ class Peer(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Queue bytes; everything queued in one turn of the event loop leaves in one write."""
+        """Queues bytes; everything queued in one turn of the event loop is sent in one write."""
         ...
 
     def write_parts(self, parts: list[bytes]) -> None:
-        """Queue many pieces at once; the list is borrowed only for the call."""
+        """Queues many buffers at once; the list is borrowed only for the call."""
         ...
 
     def publish_pending(self, byte_count: int) -> None:
-        """Account for publish bytes taken (positive) or settled (negative); bounds what is read on."""
+        """Accounts for publish bytes received (positive) or settled (negative); at the bound, reading
+        pauses.
+        """
         ...
 
     def pause_reading_for(self, seconds: float) -> None:
-        """Read nothing more from this connection for so long: it publishes more than it may."""
+        """Stops reading from this connection for `seconds`, because it exceeds its publish rate."""
         ...
 
     def close(self, reason: str) -> None:
-        """Close the connection after what is queued was written; the reason is logged."""
+        """Closes the connection after the queued bytes were written; the reason is logged."""
         ...
 
     async def is_alive(self) -> bool:
-        """Ping the client and wait for any sign of life, for a bounded time; closes it when there is none.
+        """Pings the client and waits, for a bounded time, for any response; closes the connection without
+        one.
 
-        The liveness probe of Pulsar 4.0: asked before a newcomer is refused because of this peer.
+        This is the liveness check of Pulsar 4.0, made before a new producer or consumer is refused in favor
+        of this peer's.
         """
         ...

@@ -1,6 +1,6 @@
-"""How much load a bundle is expected to be: kept and shown.
+"""Resource quotas: the expected load of bundles, stored and returned by the admin API.
 
-Nothing follows it: the leader of a cluster's brokers spreads bundles by what they are measured to take.
+The broker does not apply them: the leader balances bundles by their measured load.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from magnetar.common.metadata.values import ResourceQuota
 
 
 def initial_quota() -> ResourceQuota:
-    """The default that Pulsar begins with."""
+    """Returns Pulsar's default quota."""
     return ResourceQuota(
         message_rate_in=40,
         message_rate_out=120,
@@ -24,19 +24,19 @@ def initial_quota() -> ResourceQuota:
 
 
 class ResourceQuotas:
-    """The default quota; those of single bundles are their namespace's."""
+    """Reads and changes the default quota; quotas of single bundles are stored with their namespace."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._metadata = metadata
         self._key = keys.default_resource_quota
 
     async def default(self) -> ResourceQuota:
-        """Quota of bundles without one of their own."""
+        """Returns the quota of bundles without their own."""
         found = await read_value(self._metadata, self._key, ResourceQuota)
         return initial_quota() if found is None else found
 
     async def set_default(self, quota: ResourceQuota) -> None:
-        """Raises MetadataError."""
+        """Stores the default quota. Raises MetadataError."""
 
         def edit(stored: ResourceQuota) -> None:
             stored.CopyFrom(quota)

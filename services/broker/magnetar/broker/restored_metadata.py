@@ -1,9 +1,9 @@
 """Stops automatic deletions while restored metadata is not released.
 
-A subscription that was made after the copy may be gone, or made anew by its consumer at the end of the topic.
-What it had not consumed would be trimmed, or the topic deleted for want of subscriptions. So these wait for
-`magnetar admin metadata release`, as deletions on bookies do. What clients and operators ask to be deleted is
-deleted.
+A subscription created after the copy may be missing, or recreated by its consumer at the end of the topic.
+Its unconsumed messages would then be trimmed, or the topic deleted because it has no subscriptions. Automatic
+deletions therefore wait for `magnetar admin metadata release`, as deletions on bookies do. Deletions
+requested by clients and operators are executed.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ LOOK_AGAIN_S: Final = 30.0
 
 
 class RestoredMetadata:
-    """Keeps `restored` of the context of all managed ledgers. No restoration begins while a broker is up."""
+    """Maintains the flag `restored` of the managed-ledger context. No restoration begins while a broker is
+    up.
+    """
 
     def __init__(self, ledgers: ManagedLedgerContext) -> None:
         self._ledgers = ledgers
 
     async def look(self) -> None:
-        """Raises MetadataError, StorageError."""
+        """Reads whether restored metadata is unreleased. Raises MetadataError, StorageError."""
         ledgers = self._ledgers
         ledgers.restored.holds = holds_deletion(await read_restoration(ledgers.metadata, ledgers.keys))
 
     async def follow(self) -> None:
-        """Until it is released."""
+        """Polls until the metadata is released."""
         if self._ledgers.restored.holds:
             log.warning(
-                "metadata was restored: no topic is trimmed, or deleted as inactive, until somebody says "
-                "`magnetar admin metadata release`"
+                "metadata was restored: no topic is trimmed, or deleted as inactive, until an operator "
+                "runs `magnetar admin metadata release`"
             )
         while self._ledgers.restored.holds:
             await asyncio.sleep(LOOK_AGAIN_S)
             try:
                 await self.look()
             except MagnetarError as error:
-                log.warning("whether metadata is released could not be seen", error=str(error))
+                log.warning("release of restored metadata could not be checked", error=str(error))
             else:
                 if not self._ledgers.restored.holds:
                     log.info("metadata was released: topics are trimmed again")

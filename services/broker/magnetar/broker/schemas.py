@@ -1,11 +1,12 @@
-"""Schemas of topics: stored as clients give them, each with a version, so that no message is without its own.
+"""Schemas of topics: stored as clients send them, each with a version that its messages refer to.
 
-A schema given by a producer, a consumer or GetOrCreateSchema is looked for among the topic's versions by
-exact match (type, definition and properties; the name is a label) and becomes the next version when it is
-new. There are no compatibility rules yet. Partitions share the schemas of their partitioned topic.
+A schema given by a producer, a consumer or GetOrCreateSchema is compared with the topic's versions by type,
+definition and properties; the name is only a label. A new schema becomes the next version. There are no
+compatibility rules yet. Partitions share the schemas of their partitioned topic.
 
-A deletion is a version as well, without a schema: numbers go on after it and none is given twice, so what was
-published before stays readable with the schema of its version, and an equal schema that comes later is new.
+A deletion is also a version, without a schema. Later versions continue the numbering and no number is reused,
+so older messages remain readable with their schema version, and an equal schema that is added later gets a
+new version.
 
 A version on the wire is a signed 64-bit number, big-endian, counted from 0.
 """
@@ -40,20 +41,20 @@ from magnetar.common.runtime.clock import Clock, SystemClock
 from magnetar.common.wire.pulsar_pb2 import Schema
 
 NO_VERSION: Final = b""
-"""The version of messages that are plain bytes."""
+"""Version of messages without a schema (plain bytes)."""
 
 _VERSION: Final = struct.Struct(">q")
 
 _STORED_TYPES: Final = range(1, 21)
-"""Schema.Type from String to ProtobufNative: None is plain bytes, and auto types describe no data."""
+"""Stored schema types, String to ProtobufNative: None means plain bytes, and auto types describe no data."""
 
 _DELETED: Final = Schema.Type.Value("None")
-"""The type of a version that stands for the deletion of those before it."""
+"""Type of a version that records a deletion of the earlier versions."""
 
 _PUT_ATTEMPTS_MAX: Final = 16
 
 _DELETED_WITH_TOPIC_MAX: Final = TXN_OPS_MAX - 16
-"""Versions that go in the transaction of their topic, which has other operations as well."""
+"""Maximum versions deleted in the transaction that deletes their topic, which has other operations, too."""
 
 
 class SchemaStore:
@@ -65,42 +66,45 @@ class SchemaStore:
         self._clock = clock or SystemClock()
 
     async def put(self, topic: TopicName, schema: Schema) -> bytes:
-        """The version of `schema` at `topic`, made when it is new; NO_VERSION when there is nothing to keep.
+        """Returns the version of `schema` at `topic`, storing it when it is new; NO_VERSION without a
+        definition to store.
 
-        The same schema put by many at once gives all of them one version. Raises NotAllowed when it is too
-        large, NamespaceNotFound, MetadataError when the store does not answer or others keep winning.
+        Concurrent calls with the same schema return one version. Raises NotAllowed when it is too large;
+        NamespaceNotFound; MetadataError when the store does not answer or conflicts exhaust the attempts.
         """
         if schema.type not in _STORED_TYPES:
             return NO_VERSION
         return _VERSION.pack(await self._next(topic, lambda version: self._record(version, schema)))
 
     async def retire(self, topic: TopicName) -> int:
-        """Delete the schemas that the topic has, and leave them to what was published with them.
+        """Marks the topic's schemas as deleted; messages published with them keep their schema.
 
-        Returns the version that stands for it; the one that is there when nothing came since. 0 when there
-        never was a schema. Raises MetadataError.
+        Returns the version that records the deletion, which is an existing one when no schema was added
+        since; 0 when there was never a schema. Raises MetadataError.
         """
         if not await self.history(topic):
             return 0
         return await self._next(topic, lambda version: SchemaRecord(version=version, type=_DELETED))
 
     async def erase(self, topic: TopicName) -> None:
-        """Delete every version: what was published has no schema any more, and numbers begin again."""
+        """Deletes every version: published messages lose their schemas, and numbering starts again at 0."""
         items = (await self._metadata.children(self._keys.schemas_prefix(topic))).items
         for first in range(0, len(items), TXN_OPS_MAX):
             await self._metadata.commit([Delete(item.key) for item in items[first : first + TXN_OPS_MAX]])
 
     async def history(self, topic: TopicName) -> list[SchemaRecord]:
-        """Every version, in order, deletions among them."""
+        """Returns every version in order, including deletions."""
         listing = await self._metadata.children(self._keys.schemas_prefix(topic))
         return [decode(SchemaRecord, item.value) for item in listing.items]
 
     async def current(self, topic: TopicName) -> list[SchemaRecord]:
-        """The versions that are not deleted, in order."""
+        """Returns the versions that are not deleted, in order."""
         return _since_deletion(await self.history(topic))
 
     async def _next(self, topic: TopicName, make: Callable[[int], SchemaRecord]) -> int:
-        """The version of the record that `make` makes of a number: the one that is there, or the next."""
+        """Returns the version of the record that `make` builds for a number: an existing equal one, or the
+        next.
+        """
         for _ in range(_PUT_ATTEMPTS_MAX):
             history = await self.history(topic)
             version = history[-1].version + 1 if history else 0
@@ -123,19 +127,20 @@ class SchemaStore:
             try:
                 await self._metadata.commit(ops)
             except (VersionMismatch, UnknownOutcome):
-                # Another writer took the number, or our own write may have: the listing says which. Or the
-                # namespace was changed.
+                # Another writer took the number, our own write may have succeeded, or the namespace was
+                # changed: list the versions again to find out.
                 continue
             return version
         raise MetadataError(
-            f"a schema of {topic} found no free version in {_PUT_ATTEMPTS_MAX} attempts: "
-            "many schemas are being added at once; try again"
+            f"a schema of {topic} found no free version in {_PUT_ATTEMPTS_MAX} attempts: many schemas are "
+            "being added at once; retry"
         )
 
     async def get(self, topic: TopicName, version: bytes = NO_VERSION) -> tuple[Schema, bytes] | None:
-        """The schema of that version, or the latest when it is empty, with its version; None without any.
+        """Returns the schema of that version, or the latest when `version` is empty, with its version; None
+        without one.
 
-        Raises NotAllowed when `version` is not a version at all.
+        Raises NotAllowed when `version` is malformed.
         """
         if version:
             if len(version) != _VERSION.size:
@@ -159,9 +164,9 @@ class SchemaStore:
         return schema, _VERSION.pack(record.version)
 
     async def deletions(self, topic: TopicName) -> list[Op]:
-        """Writes that delete every version, for the transaction that deletes the topic.
+        """Returns the operations that delete every version, for the transaction that deletes the topic.
 
-        A later topic of the same name so starts without versions. The oldest versions beyond the size of a
+        A later topic of the same name then starts without versions. The oldest versions beyond the size of a
         transaction are deleted at once.
         """
         items = (await self._metadata.children(self._keys.schemas_prefix(topic))).items
@@ -182,12 +187,12 @@ class SchemaStore:
 
 
 def version_number(version: bytes) -> int:
-    """A version as it travels, as a number."""
+    """Converts a version from its wire format to a number."""
     return int(_VERSION.unpack(version)[0])
 
 
 def same_schema(one: SchemaRecord, other: SchemaRecord) -> bool:
-    """By type, definition and properties."""
+    """Whether two records have equal type, definition and properties."""
     return (
         one.type == other.type and one.data == other.data and dict(one.properties) == dict(other.properties)
     )

@@ -1,4 +1,4 @@
-"""Where clients are sent to."""
+"""Addresses of brokers that clients connect to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.common.metadata.values import BrokerRegistration
 
 @dataclass(slots=True)
 class ServiceUrls:
-    """A broker's addresses; this broker's are filled in once its sockets are bound. Empty where there is no
+    """A broker's addresses; this broker's are filled in once its sockets are bound. An empty field means no
     such address.
     """
 
@@ -20,10 +20,12 @@ class ServiceUrls:
     broker_url_tls: str = ""
     http_url_tls: str = ""
     listeners: dict[str, ServiceUrls] = field(default_factory=dict)
-    """The same for clients that name an advertised listener."""
+    """Addresses by advertised listener."""
 
     def of_listener(self, name: str) -> ServiceUrls:
-        """For clients of that listener, "" for who names none. Raises ServiceNotReady for an unknown one."""
+        """Returns the addresses of a listener; "" means the default ones. Raises ServiceNotReady for an
+        unknown listener.
+        """
         if not name:
             return self
         if name not in self.listeners:
@@ -34,7 +36,7 @@ class ServiceUrls:
         return self.listeners[name]
 
     def fill(self, addresses: BrokerRegistration.Addresses) -> None:
-        """Write them down for others."""
+        """Copies the addresses into a broker's registration."""
         addresses.broker_url = self.broker_url
         addresses.broker_url_tls = self.broker_url_tls
         addresses.http_url = self.http_url
@@ -42,7 +44,7 @@ class ServiceUrls:
 
 
 def urls_of(addresses: BrokerRegistration.Addresses) -> ServiceUrls:
-    """The addresses that another broker registered."""
+    """Returns the addresses that another broker has registered."""
     return ServiceUrls(
         addresses.broker_url, addresses.http_url, addresses.broker_url_tls, addresses.http_url_tls
     )

@@ -1,11 +1,11 @@
-"""Figures of topics and subscriptions: plain counters that the hot path adds to without waiting.
+"""Figures of topics and subscriptions: plain counters that the hot path increments without waiting.
 
-The path from socket to disk only adds to integers, once per run. Rates are not kept by it: `RateSampler`
-looks at the counters once a minute and divides the difference by the time, as Pulsar's own rates are averages
-over its statistics period. The metrics page and the admin API read all of this and write nothing.
+The path from socket to disk only adds to integers, once per run. `RateSampler` reads the counters once a
+period and divides the difference by the elapsed time; Pulsar's rates are averages over its statistics period,
+too. The metrics page and the admin API only read these figures.
 
 Histograms have Pulsar's bucket bounds. Like Pulsar's, the published buckets are those of the last complete
-period, each holding only its own observations (they are not cumulative, in spite of the `le` in their names).
+period, each with only its own observations (they are not cumulative, in spite of the `le` in their names).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from magnetar.ledger.ledger_store import RUN_CHUNK, Run
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 
 WRITE_LATENCY_BOUNDS_MS: Final = (0.5, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0)
-"""Upper bounds of `pulsar_storage_write_latency_le_*`, ms; one more bucket holds what is above."""
+"""Upper bounds of `pulsar_storage_write_latency_le_*`, in ms; one more bucket counts larger values."""
 
 ENTRY_SIZE_BOUNDS_BYTES: Final = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
-"""Upper bounds of `pulsar_entry_size_le_*`, bytes; one more bucket holds what is above."""
+"""Upper bounds of `pulsar_entry_size_le_*`, in bytes; one more bucket counts larger values."""
 
 SAMPLE_PERIOD_S: Final = 60.0
-"""Between two samples of the counters, unless told otherwise: the time that rates are averages over."""
+"""Default seconds between two samples of the counters: the averaging period of rates."""
 
 _SLICE_TOPICS: Final = 200
 
@@ -39,9 +39,11 @@ class Histogram:
 
     bounds: tuple[float, ...]
     counts: Sequence[int] = field(init=False)
-    """Observations since the start, one count more than there are bounds; shared zeros until the first."""
+    """Observations by bucket since the start, one more than there are bounds; shared zeros until the first
+    one.
+    """
     total: float = 0
-    """The sum of all observed values since the start."""
+    """Sum of all observed values since the start."""
     period_counts: tuple[int, ...] = field(init=False)
     """Observations of the last complete period."""
     period_total: float = 0
@@ -55,12 +57,12 @@ class Histogram:
         self._sampled_counts = nothing
 
     def observe(self, value: float, count: int = 1) -> None:
-        """`count` observations of the same value: the entries of a run share their latency."""
+        """Adds `count` observations of one value: the entries of a run share their latency."""
         self._counting()[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
     def observe_lengths(self, entries: Collection[bytes]) -> None:
-        """The length of each entry. Costs one bucket search when all fall into the same bucket."""
+        """Observes the length of each entry. Costs one bucket search when all fall into the same bucket."""
         lengths = list(map(len, entries))
         if not lengths:
             return
@@ -80,7 +82,7 @@ class Histogram:
         return counts
 
     def sample(self) -> None:
-        """End a period: what was observed since the last call becomes `period_counts`, `period_total`."""
+        """Ends a period: moves the observations since the last call to `period_counts` and `period_total`."""
         counts = tuple(self.counts)
         if counts == self._sampled_counts:
             self.period_counts = _zeros(len(counts))
@@ -95,12 +97,12 @@ class Histogram:
 
 @functools.cache
 def _zeros(length: int) -> tuple[int, ...]:
-    # One tuple for all idle histograms: most topics of a big broker are idle most of the time.
+    # One tuple for all idle histograms: on a large broker, most topics are idle most of the time.
     return (0,) * length
 
 
 def _rate(count: int, elapsed_s: float) -> float:
-    # One zero for all that is idle, as above.
+    # One zero for all idle histograms, as above.
     return count / elapsed_s if count else 0.0
 
 
@@ -114,7 +116,9 @@ def _entry_sizes() -> Histogram:
 
 @dataclass(slots=True, eq=False)
 class TopicStats:
-    """Counters of one topic since it was loaded. Bytes are those of entries as the clients sent them."""
+    """Counters of one topic since it was loaded. Byte counts are those of entries as the clients sent
+    them.
+    """
 
     messages_in: int = 0
     entries_in: int = 0
@@ -122,29 +126,29 @@ class TopicStats:
     messages_out: int = 0
     bytes_out: int = 0
     chunked: bool = False
-    """A chunk of a large message was published."""
+    """Whether a chunk of a large message was published."""
     write_latency: Histogram = field(default_factory=_write_latency)
-    """From taking a run to its confirmation, in ms."""
+    """Milliseconds from receiving a run to its confirmation."""
     entry_sizes: Histogram = field(default_factory=_entry_sizes)
 
     message_rate_in: float = 0.0
-    """Per second, over the last complete period, like the rates below."""
+    """Messages per second, over the last complete period, like the rates below."""
     entry_rate_in: float = 0.0
     byte_rate_in: float = 0.0
     message_rate_out: float = 0.0
     byte_rate_out: float = 0.0
     period_s: float = SAMPLE_PERIOD_S
-    """How long that period was."""
+    """Seconds of that period."""
     read_entry_rate: float = 0.0
-    """Entries read for subscriptions or to be looked at, from memory or from storage."""
+    """Entries per second read for subscriptions or by the admin API, from memory or from storage."""
     read_byte_rate: float = 0.0
     read_miss_rate: float = 0.0
-    """Entries that had to come from storage."""
+    """Entries per second read from storage."""
     _sampled: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
     _sampled_reads: tuple[int, int, int] = (0, 0, 0)
 
     def count_publish(self, run: Run) -> None:
-        """A run of entries was taken."""
+        """Counts a published run of entries."""
         self.messages_in += run.messages
         self.entries_in += len(run.entries)
         self.bytes_in += run.byte_length
@@ -153,7 +157,7 @@ class TopicStats:
         self.entry_sizes.observe_lengths(run.entries)
 
     def sample(self, elapsed_s: float) -> None:
-        """Compute the rates over the `elapsed_s` since the last call."""
+        """Computes the rates over the `elapsed_s` seconds since the last call."""
         self.period_s = elapsed_s
         messages, entries, size, messages_out, size_out = self._sampled
         self.message_rate_in = _rate(self.messages_in - messages, elapsed_s)
@@ -168,7 +172,7 @@ class TopicStats:
         self.entry_sizes.sample()
 
     def sample_reads(self, reads: ReadCounts, elapsed_s: float) -> None:
-        """The same for what was read."""
+        """Computes the read rates over the `elapsed_s` seconds since the last call."""
         entries, size, missed = self._sampled_reads
         sampled = (
             reads.cached_entries + reads.stored_entries,
@@ -189,23 +193,23 @@ class ProducerStats:
     messages_in: int = 0
     bytes_in: int = 0
     chunks_in: int = 0
-    """Chunks of large messages, each an entry."""
+    """Chunks of large messages; each chunk is an entry."""
 
     message_rate_in: float = 0.0
-    """Per second, over the last complete period, like the rates below."""
+    """Messages per second, over the last complete period, like the rates below."""
     byte_rate_in: float = 0.0
     chunk_rate: float = 0.0
     _sampled: tuple[int, int, int] = (0, 0, 0)
 
     def count_publish(self, run: Run) -> None:
-        """A run of entries was taken from it."""
+        """Counts a run of entries that the producer published."""
         self.messages_in += run.messages
         self.bytes_in += run.byte_length
         if run.flags & RUN_CHUNK:
             self.chunks_in += len(run.entries)
 
     def sample(self, elapsed_s: float) -> None:
-        """Compute the rates over the `elapsed_s` since the last call."""
+        """Computes the rates over the `elapsed_s` seconds since the last call."""
         messages, size, chunks = self._sampled
         self.message_rate_in = _rate(self.messages_in - messages, elapsed_s)
         self.byte_rate_in = _rate(self.bytes_in - size, elapsed_s)
@@ -225,16 +229,16 @@ class SubscriptionStats:
     acks: int = 0
     """Messages acknowledged by consumers (a batch counts by its messages)."""
     messages_expired: int = 0
-    """Entries that count as acknowledged because they expired."""
+    """Entries acknowledged by the broker because they expired."""
     expired_at_ms: int = 0
-    """When entries last did; ms since 1970 UTC."""
+    """Time of the last expiry, in ms since 1970 UTC."""
     throttled: dict[tuple[str, str], int] | None = None
-    """By (whose rate, "messages" or "bytes"): times that nothing went out for a while because of it."""
+    """Number of delivery pauses by (scope of the dispatch rate, "messages" or "bytes")."""
     chunks_out: int = 0
     """Chunks of large messages, each an entry; counted for consumers only."""
 
     message_rate_out: float = 0.0
-    """Per second, over the last complete period, like the rates below."""
+    """Messages per second, over the last complete period, like the rates below."""
     byte_rate_out: float = 0.0
     redelivery_rate: float = 0.0
     ack_rate: float = 0.0
@@ -243,7 +247,7 @@ class SubscriptionStats:
     _sampled: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
 
     def count_throttled(self, scope: str, unit: str) -> None:
-        """A dispatch rate was used up."""
+        """Counts a delivery pause caused by an exhausted dispatch rate."""
         if self.throttled is None:
             self.throttled = {}
         self.throttled[scope, unit] = self.throttled.get((scope, unit), 0) + 1
@@ -252,7 +256,7 @@ class SubscriptionStats:
         return 0 if self.throttled is None else self.throttled.get((scope, unit), 0)
 
     def sample(self, elapsed_s: float) -> None:
-        """Compute the rates over the `elapsed_s` since the last call."""
+        """Computes the rates over the `elapsed_s` seconds since the last call."""
         messages, size, redelivered, acks, expired, chunks = self._sampled
         self.message_rate_out = _rate(self.messages_out - messages, elapsed_s)
         self.byte_rate_out = _rate(self.bytes_out - size, elapsed_s)
@@ -305,7 +309,7 @@ class _Topic(Protocol):
 
 
 class RateSampler:
-    """Turns counters into rates, once a period, a slice of topics per turn of the event loop."""
+    """Computes rates from counters once a period, for a slice of topics per turn of the event loop."""
 
     def __init__(
         self,
@@ -314,7 +318,7 @@ class RateSampler:
         period_s: float = SAMPLE_PERIOD_S,
         also: Callable[[float], None] = lambda elapsed_s: None,
     ) -> None:
-        """`also` is told of each period, too."""
+        """Builds a sampler; each function in `also` is called once per period, too."""
         self._topics = topics
         self._clock = clock
         self._period_s = period_s
@@ -322,13 +326,13 @@ class RateSampler:
         self._sampled_at = clock.monotonic()
 
     async def run(self) -> None:
-        """Sample for ever; ends by cancellation."""
+        """Samples until it is cancelled."""
         while True:
             await asyncio.sleep(self._period_s)
             await self.sample()
 
     async def sample(self) -> None:
-        """One sample of every topic that is loaded now."""
+        """Takes one sample of every loaded topic."""
         now = self._clock.monotonic()
         elapsed_s = now - self._sampled_at
         if elapsed_s <= 0:

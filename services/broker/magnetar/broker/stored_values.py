@@ -1,5 +1,5 @@
-"""Single values in metadata, changed by compare-and-set: of two operators who change two things, both have
-their way.
+"""Single values in metadata, changed by compare-and-set: concurrent changes of different fields all take
+effect.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ V = TypeVar("V", bound=Value)
 
 
 async def read_value(metadata: MetadataStore, key: str, kind: type[V]) -> V | None:
-    """None when the key is not there. Raises MetadataError."""
+    """Reads a value; None when the key does not exist. Raises MetadataError."""
     found = await metadata.get(key)
     return None if found is None else _decode(kind, found.value)
 
 
 async def create_value(metadata: MetadataStore, key: str, value: Value) -> bool:
-    """False when there is one already. Raises MetadataError."""
+    """Creates a value; returns False when it already exists. Raises MetadataError."""
     data = encode(value)
     try:
         await metadata.put(key, data, ABSENT)
@@ -40,10 +40,11 @@ async def create_value(metadata: MetadataStore, key: str, value: Value) -> bool:
 async def change_value(
     metadata: MetadataStore, key: str, kind: type[V], edit: Callable[[V], None], *, create: bool = True
 ) -> bool:
-    """Apply `edit` to the value as it is; done again on what others made of it meanwhile.
+    """Applies `edit` to the current value; retried after conflicting changes.
 
-    Without a value `edit` gets an empty one, or False is returned without `create`. What `edit` raises is
-    raised, and nothing is written. Raises VersionMismatch when others are always faster, MetadataError.
+    Without a value, `edit` gets an empty one if `create` is set; otherwise False is returned. Errors of
+    `edit` are raised, and nothing is written. Raises VersionMismatch when conflicts exhaust the retries,
+    MetadataError.
     """
     for last in [*([False] * (TRIES_MAX - 1)), True]:
         found = await metadata.get(key)
@@ -57,7 +58,7 @@ async def change_value(
         try:
             await metadata.put(key, data, ABSENT if found is None else found.version)
         except (VersionMismatch, UnknownOutcome):
-            # After an unknown outcome the next look finds it done, or does it.
+            # After an unknown outcome, the next attempt finds the change written, or writes it.
             if last:
                 raise
         else:
@@ -66,7 +67,7 @@ async def change_value(
 
 
 async def delete_value(metadata: MetadataStore, key: str) -> bool:
-    """False when it was not there. Raises MetadataError."""
+    """Deletes a value; returns False when it does not exist. Raises MetadataError."""
     if await metadata.get(key) is None:
         return False
     await metadata.delete(key)

@@ -1,4 +1,4 @@
-"""How the parts of a broker start a task beside what they do; its owner waits for it and logs its failure."""
+"""Type of the function that starts background tasks; their owner awaits them and logs their failures."""
 
 from __future__ import annotations
 

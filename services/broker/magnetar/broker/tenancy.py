@@ -1,6 +1,6 @@
-"""Tenants and namespaces are made and changed: what operators do, and `Namespaces` then knows of.
+"""Operators' changes of tenants and namespaces; `Namespaces` reads the result.
 
-Reads go to the store: an operator sees what he has just written.
+Reads go to the store, so an operator sees the latest change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 
 class Tenancy:
-    """The tenants and namespaces of one cluster, as their operators change them."""
+    """Creates, reads and changes the tenants and namespaces of one cluster."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, clock: Clock) -> None:
         self._metadata = metadata
@@ -34,12 +34,14 @@ class Tenancy:
         self._clock = clock
 
     async def tenant(self, tenant: str) -> Tenant | None:
-        """None when there is no such tenant."""
+        """Returns the value of a tenant; None when it does not exist."""
         found = await self._metadata.get(self._keys.tenant(tenant))
         return None if found is None else decode(Tenant, found.value)
 
     async def create_tenant(self, tenant: str, admin_roles: Sequence[str], clusters: Sequence[str]) -> None:
-        """Raises NamespaceExists, BeingDeleted while one of its name is, MetadataError."""
+        """Creates a tenant. Raises NamespaceExists, BeingDeleted while a tenant of that name is being
+        deleted, MetadataError.
+        """
         value = Tenant(admin_roles=admin_roles, allowed_clusters=clusters, created_ms=self._clock.wall_ms())
         key, data = self._keys.tenant(tenant), encode(value)
         intent = self._keys.intent(delete_tenant_intent_id(tenant))
@@ -47,16 +49,20 @@ class Tenancy:
             await self._metadata.commit([Put(key, data, ABSENT), Check(intent, ABSENT)])
         except VersionMismatch as error:
             if error.key == intent:
-                raise BeingDeleted(f"Tenant {tenant} is being deleted; try again when it is gone") from error
+                raise BeingDeleted(
+                    f"Tenant {tenant} is being deleted; retry when the deletion is done"
+                ) from error
             raise NamespaceExists("Tenant already exist") from error
         except UnknownOutcome:
             found = await self._metadata.get(key)
             if found is None or found.value != data:
                 raise
-        log.info("tenant made", tenant=tenant)
+        log.info("tenant created", tenant=tenant)
 
     async def update_tenant(self, tenant: str, admin_roles: Sequence[str], clusters: Sequence[str]) -> None:
-        """Raises NamespaceNotFound when there is no such tenant, VersionMismatch, MetadataError."""
+        """Changes a tenant. Raises NamespaceNotFound when it does not exist, VersionMismatch,
+        MetadataError.
+        """
         key = self._keys.tenant(tenant)
         found = await self._metadata.get(key)
         if found is None:
@@ -67,8 +73,8 @@ class Tenancy:
         await self._metadata.put(key, encode(value), found.version)
 
     async def create_namespace(self, name: NamespaceName, value: Namespace) -> None:
-        """Raises NamespaceNotFound when there is no such tenant, NamespaceExists, BeingDeleted while one of
-        its name is, MetadataError.
+        """Creates a namespace. Raises NamespaceNotFound when its tenant does not exist, NamespaceExists,
+        BeingDeleted while a namespace of that name is being deleted, MetadataError.
         """
         key = self._keys.namespace(name)
         intent = self._keys.intent(delete_namespace_intent_id(name))
@@ -77,7 +83,8 @@ class Tenancy:
             tenant = await self._metadata.get(self._keys.tenant(name.tenant))
             if tenant is None:
                 raise NamespaceNotFound("Tenant does not exist")
-            # Rewriting the tenant as it is makes a deletion of it that looked before us fail.
+            # Rewriting the tenant unchanged makes a concurrent deletion fail that has read the tenant before
+            # us.
             ops: list[Op] = [
                 Check(intent, ABSENT),
                 Put(tenant.key, tenant.value, tenant.version),
@@ -87,7 +94,7 @@ class Tenancy:
                 await self._metadata.commit(ops)
             except VersionMismatch as error:
                 if error.key == intent:
-                    reason = f"Namespace {name} is being deleted; try again when it is gone"
+                    reason = f"Namespace {name} is being deleted; retry when the deletion is done"
                     raise BeingDeleted(reason) from error
                 if error.key == key:
                     raise NamespaceExists("Namespace already exists") from error
@@ -100,4 +107,4 @@ class Tenancy:
                 break
             else:
                 break
-        log.info("namespace made", namespace=str(name))
+        log.info("namespace created", namespace=str(name))

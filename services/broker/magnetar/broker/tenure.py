@@ -1,12 +1,13 @@
-"""Until when it is certain that what this broker serves is its own.
+"""Proof that this broker still owns the topics it serves.
 
-A process that stands still for longer than its session goes on where it was, before it hears anything: it
-would deliver what the next owner has delivered meanwhile, and had acknowledged. So a subscription looks at
-the clock before it gives anything out. No broker takes a topic from one whose session lives, and it does
-for its time after a sign of life was sent that metadata has answered. While metadata is silent for longer,
-the topic's cursor ledger is asked: whoever takes the topic over fences it before it delivers anything.
+A process that was suspended for longer than its metadata session resumes before it learns that the session
+has expired. It would then deliver messages that the next owner has already delivered and had acknowledged. So
+a subscription checks the session's remaining time before every delivery. No broker takes over a topic while
+the owner's session lives, and the session lives for its timeout after the last keepalive that metadata has
+answered. While metadata does not answer for longer, the broker appends to the topic's cursor ledger: a new
+owner fences that ledger before it delivers anything.
 
-Confirmations need none of this: a fenced ledger takes nothing.
+Confirmations of publishes need no such proof: a fenced ledger accepts no append.
 """
 
 from __future__ import annotations
@@ -22,23 +23,28 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 PROVEN_S: Final = 3.0
-"""A topic delivers for so long after its cursor ledger was asked, once that has answered."""
+"""Seconds that a topic delivers after a successful proof by its cursor ledger."""
 
 STILL_S: Final = 1.5
-"""Without a look for so long this process stood still: what was answered before says nothing any more."""
+"""Seconds without a check after which the process counts as suspended: earlier answers prove nothing any
+more.
+"""
 
 LOOKS_MAX: Final = 10
-"""Looks, a second apart, that find the cursor ledger without an answer; then the topic is given up."""
+"""Checks, a second apart, in which the cursor ledger does not answer; after the last one, the topic is given
+up.
+"""
 
 UNASKED_LOOKS: Final = 2
-"""Looks after which a topic that has no cursor ledger to ask delivers all the same: had its broker stood
-still, metadata would have said by now that its session has ended."""
+"""Checks after which a topic without a cursor ledger delivers anyway: if its broker had been suspended,
+metadata would have reported the expired session by now.
+"""
 
 Wake = Callable[[], None]
 
 
 class Lease:
-    """How long the session of this broker lives, for all of its topics."""
+    """Remaining lifetime of this broker's metadata session, shared by all of its topics."""
 
     __slots__ = ("_awake_since_s", "_clock", "_held", "_looked_s", "_session")
 
@@ -49,19 +55,19 @@ class Lease:
         self._looked_s = self._awake_since_s = -math.inf
 
     def begin(self, session: Session) -> None:
-        """It is this session."""
+        """Sets the current session."""
         self._session = session
 
     @property
     def until_s(self) -> float:
-        """Until when it certainly lives, on the clock of `now_s`."""
+        """Time until which the session certainly lives, on the clock of `now_s`."""
         return -math.inf if self._session is None else self._session.alive_until_s
 
     def now_s(self) -> float:
         return self._clock.monotonic()
 
     def look(self) -> float:
-        """Once a second; returns for how many seconds the session certainly lives."""
+        """Runs once a second; returns the seconds for which the session certainly lives."""
         now_s = self.now_s()
         if now_s - self._looked_s >= STILL_S:
             self._awake_since_s = now_s
@@ -69,24 +75,24 @@ class Lease:
         return self.until_s - now_s
 
     def counts(self, asked_s: float, now_s: float) -> bool:
-        """Whether the answer to what was asked then still says anything."""
+        """Whether an answer to a question asked at `asked_s` still proves anything at `now_s`."""
         return (
             self._awake_since_s <= asked_s and now_s - asked_s < PROVEN_S and now_s - self._looked_s < STILL_S
         )
 
     def hold(self, tenure: Tenure) -> None:
-        """Registers a waiter for the proof of ownership of the topic."""
+        """Registers a topic that waits for the proof of its ownership."""
         self._held.add(tenure)
 
     def release(self) -> None:
-        """Let those who wait ask again; once a second."""
+        """Wakes all waiting topics, to check again; called once a second."""
         held, self._held = self._held, set()
         for tenure in held:
             tenure.release()
 
 
 class Tenure:
-    """Whether one topic is certainly ours."""
+    """Proof of ownership of one topic."""
 
     __slots__ = ("_asked_s", "_held", "_lease", "_looked_s", "_looks", "_proven_s")
 
@@ -99,8 +105,9 @@ class Tenure:
         self._held: dict[Wake, None] | None = None
 
     def certain(self, wake: Wake) -> bool:
-        """Whether it is at this moment, which costs a look at the clock. If not, `wake` is called when to ask
-        again."""
+        """Whether ownership is certain now, which costs one reading of the clock. If not, `wake` is called
+        when to check again.
+        """
         lease = self._lease
         now_s = lease.now_s()
         if now_s < lease.until_s or lease.counts(self._proven_s, now_s):
@@ -117,20 +124,23 @@ class Tenure:
         return self._held is not None
 
     def release(self) -> None:
-        """Let those who wait ask again."""
+        """Wakes the waiting deliveries, to check again."""
         held, self._held = self._held, None
         for wake in held or ():
             wake()
 
     def prove(self, ledger: ManagedLedger, give_up: Callable[[OwnershipLost], None]) -> None:
-        """Ask the topic's cursor ledger by an append, unless it has not answered yet; `give_up` when it never
-        does, or refuses. Once a second while metadata is silent."""
+        """Proves ownership by an append to the topic's cursor ledger, unless an append is still pending;
+        calls `give_up` when the ledger refuses or never answers. Called once a second while metadata does not
+        answer.
+        """
         now_s = self._lease.now_s()
         if self._asked_s is not None:
-            # Not by the clock: answers may lie unread behind a process that stood still.
+            # Counts checks instead of reading the clock: after a suspension, answers may lie unread in the
+            # socket.
             self._looks += 1
             if self._looks == LOOKS_MAX:
-                reason = "neither metadata nor a quorum of bookies has confirmed for long that it is ours"
+                reason = "neither metadata nor a quorum of bookies has confirmed ownership for too long"
                 give_up(OwnershipLost(reason))
         elif ledger.prove_ownership(partial(self._answered, give_up)):
             self._asked_s, self._looks = now_s, 0
@@ -144,9 +154,9 @@ class Tenure:
         asked_s, self._asked_s = self._asked_s, None
         self._looks = 0
         if error is not None:
-            lease = self._lease  # While the session lives, that storage does not confirm is no reason.
+            lease = self._lease  # While the session lives, a missing confirmation by storage is no reason.
             if isinstance(error, LedgerFenced | OwnershipLost) or lease.now_s() >= lease.until_s:
-                give_up(OwnershipLost(f"it cannot be proven to be ours: {error}"))
+                give_up(OwnershipLost(f"ownership cannot be proven: {error}"))
         elif asked_s is not None:
             self._proven(asked_s)
 

@@ -1,7 +1,7 @@
-"""Since which version of the protocol clients know what the broker sends of its own accord.
+"""Protocol versions from which on clients understand unrequested commands of the broker.
 
-Answers need none of this: a client that asks knows the answer. AckResponse and WatchTopicUpdate are answers
-in that sense, too, since clients ask for them.
+Responses need no version check: a client that sends a request knows its response. AckResponse and
+WatchTopicUpdate count as responses, since clients request them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ from typing import Final
 from magnetar.broker.peer import Peer
 
 CLOSE: Final = 5
-"""CloseProducer and CloseConsumer. An older client looks again only when its connection is closed."""
+"""Version of CloseProducer and CloseConsumer. An older client reconnects only when its connection is
+closed.
+"""
 END_OF_TOPIC: Final = 9
-"""ReachedEndOfTopic."""
+"""Version of ReachedEndOfTopic."""
 ACTIVE_CONSUMER_CHANGE: Final = 12
 ENTRY_METADATA: Final = 18
-"""Broker entry metadata, if the client also has the feature flag."""
+"""Version of broker entry metadata, if the client also has the feature flag."""
 
 
 def tell_closed(peer: Peer, frame: bytes) -> None:
-    """Tell a client that the broker closed its producer or consumer: with `frame`, where it knows that."""
+    """Notifies a client that the broker closed its producer or consumer: by `frame`, or by closing an old
+    client's connection.
+    """
     if peer.protocol_version >= CLOSE:
         peer.write(frame)
     elif peer.connected:
-        peer.close("its producer or consumer is closed, which its version of the protocol has no word for")
+        peer.close("its producer or consumer is closed, which its protocol version has no command for")

@@ -1,1 +1,1 @@
-"""The discovery service: where topics are served, and a way there."""
+"""The discovery service: answers topic lookups and forwards clients to brokers."""

@@ -1,4 +1,4 @@
-"""Having an unowned bundle owned: a broker is asked, the leader of them where there is one."""
+"""Assignment of unowned bundles: requests it from the leader broker, or from another broker."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from magnetar.discovery.live_brokers import LiveBrokers
 log = get_logger(__name__)
 
 BROKERS_TRIED: Final = 3
-"""Brokers tried before the client has to look the topic up again."""
+"""Maximum brokers tried before the client must repeat its lookup."""
 
 LEADER_DEADLINE_S: Final = 3.0
 DEADLINE_S: Final = 5.0
-"""How long the leader, or another broker, which may ask the leader first, is waited for."""
+"""Timeouts of a request to the leader, and to another broker, which may call the leader first."""
 
 
 class AskingBrokers:
@@ -40,11 +40,11 @@ class AskingBrokers:
         self._unreachable = LogLimit()
 
     async def assign(self, namespace: NamespaceName, bundle: BundleRange) -> str:
-        """See `Assigner.assign`. Another broker is asked only when one gave no answer at all."""
-        why: MagnetarError | str = "no broker is up that can be called"
+        """See `Assigner.assign`. Another broker is tried only after a broker did not answer."""
+        why: MagnetarError | str = "no broker with a control address is available"
         request = AssignRequest(namespace=str(namespace), bundle=str(bundle))
         leader = self._leader()
-        # The next broker need not wait for an unresponsive leader: it decides itself.
+        # The next broker must not wait for an unresponsive leader: it decides itself.
         request.passed_on = leader is not None and leader in self._silent
         for broker in self._asked(leader):
             leads = leader is not None and broker.broker_id == leader.broker_id
@@ -57,7 +57,10 @@ class AskingBrokers:
                 request.passed_on |= leads
                 if count := self._unreachable.note(asyncio.get_running_loop().time()):
                     log.warning(
-                        "a broker cannot be asked", broker=broker.broker_id, reason=str(error), bundles=count
+                        "request to a broker failed",
+                        broker=broker.broker_id,
+                        reason=str(error),
+                        bundles=count,
                     )
             else:
                 return answer.broker_id
@@ -68,7 +71,9 @@ class AskingBrokers:
         return None if leader is None else self._directory.get(leader.id)
 
     def _asked(self, leader: BrokerRegistration | None) -> list[BrokerRegistration]:
-        """The leader, to which others would forward, then others; last those silent just now."""
+        """Return the leader, to which others would forward, then others, and recently unresponsive ones
+        last.
+        """
         others = self._brokers.some(BROKERS_TRIED)
         if leader is not None:
             others = [leader, *(broker for broker in others if broker.broker_id != leader.broker_id)]

@@ -1,4 +1,4 @@
-"""Everything a discovery can be told. Keys are those of Pulsar's proxy where the meaning is the same."""
+"""Configuration of a discovery. Keys are those of Pulsar's proxy where the meaning is the same."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ _EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerConfig:
-    """Where clients connect."""
+    """Settings of the ports for clients."""
 
     bind_address: str = setting(
         "127.0.0.1",
-        "Address to listen on. Loopback unless told otherwise (Pulsar: 0.0.0.0); images set 0.0.0.0.",
+        "Address to listen on; loopback by default (Pulsar: 0.0.0.0). Container images set 0.0.0.0.",
         key="bindAddress",
     )
     service_port: int = setting(
         6650,
-        "Port of the binary protocol; 0 picks a free one.",
+        "Port of the binary protocol; 0 picks a free port.",
         key="servicePort",
         minimum=0,
         maximum=65535,
     )
     web_service_port: int = setting(
         8080,
-        "Port of HTTP: redirects to brokers, or carried there; metrics, health; 0 picks a free one.",
+        "HTTP port for redirects or forwarding to brokers, metrics and health; 0 picks a free port.",
         key="webServicePort",
         minimum=0,
         maximum=65535,
     )
     keep_alive_interval_s: int = setting(
         30,
-        "Seconds of silence after which a connection is pinged, and again until it is closed.",
+        "Idle seconds before a connection is pinged, and again before it is closed.",
         key="keepAliveIntervalSeconds",
         minimum=1,
     )
     connections_max: int = setting(
         10_000,
-        "Connections accepted at once, those to brokers among them; 0 is no limit.",
+        "Maximum concurrent connections, including those forwarded to brokers; 0 is no limit.",
         key="maxConcurrentInboundConnections",
         minimum=0,
     )
     shutdown_timeout_ms: int = setting(
         15_000,
-        "Milliseconds that a clean shutdown may take before the process ends anyway.",
+        "Timeout of a graceful shutdown, in milliseconds, after which the process exits anyway.",
         key="magnetarDiscoveryShutdownTimeoutMs",
         minimum=1,
     )
@@ -60,21 +60,19 @@ class ListenerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataConfig:
-    """Which cluster it is the front door of."""
+    """Settings of the cluster that the discovery serves."""
 
-    cluster_name: str = setting("", "Name of the cluster. Has to be given.", key="clusterName")
-    url: str = setting(
-        "", "Where metadata is kept: etcd:HOST:PORT,... Has to be given.", key="metadataStoreUrl"
-    )
+    cluster_name: str = setting("", "Name of the cluster. Required.", key="clusterName")
+    url: str = setting("", "URL of the metadata store: etcd:HOST:PORT,... Required.", key="metadataStoreUrl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupConfig:
-    """Questions about topics."""
+    """Settings of lookups."""
 
     lookups_max: int = setting(
         50_000,
-        "Concurrent requests that need a broker's answer; more get TooManyRequests.",
+        "Maximum concurrent requests that need a broker's response; further ones get TooManyRequests.",
         key="maxConcurrentLookupRequests",
         minimum=1,
     )
@@ -82,25 +80,25 @@ class LookupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyConfig:
-    """Connections that are carried to brokers."""
+    """Settings of connections that are forwarded to brokers."""
 
     through_service_url: bool = setting(
         False,
-        "Tell clients that look a topic up to reach its broker through this service, and carry HTTP to "
-        "brokers rather than redirect to them, for clients that cannot reach brokers themselves. Those that "
-        "ask to be connected to a broker are, whatever is set here.",
+        "Make lookups return this service as the address of brokers, and forward HTTP to brokers instead of "
+        "redirecting, for clients that cannot reach brokers directly. Clients that request a proxied "
+        "connection always get one.",
         key="magnetarProxyThroughServiceUrl",
     )
     connect_timeout_ms: int = setting(
         10_000,
-        "Milliseconds that connecting to a broker may take.",
+        "Timeout of connecting to a broker, in milliseconds.",
         key="brokerProxyConnectTimeoutMs",
         minimum=1,
     )
     read_timeout_ms: int = setting(
         75_000,
-        "Milliseconds of silence of a broker, which pings twice in that time, after which a connection to it "
-        "is closed; 0 is no limit.",
+        "Milliseconds of silence of a broker after which a connection to it is closed; a broker pings twice "
+        "in that time. 0 is no limit.",
         key="brokerProxyReadTimeoutMs",
         minimum=0,
     )
@@ -119,20 +117,20 @@ class DiscoveryConfig:
 
     @property
     def shown_host(self) -> str:
-        """The host under which it is reached, as far as can be said, written as in a URL."""
+        """Return the host for the service's own URLs, written as in a URL."""
         host = self.listener.bind_address
         if host in _EVERY_ADDRESS:
             return "localhost"
         return f"[{host}]" if ":" in host else host
 
     def problems(self) -> list[str]:
-        """All problems between values that are each valid."""
+        """Return all conflicts between values that are each valid."""
         found = []
         if not self.metadata.cluster_name:
-            found.append("clusterName has to be given: the name that the brokers of this cluster use too")
+            found.append("clusterName is required: use the same name as the brokers of this cluster")
         url = self.metadata.url
         if not url.startswith(_ETCD):
-            found.append(f"metadataStoreUrl = {url!r}: a cluster's metadata is in etcd:HOST:PORT,...")
+            found.append(f"metadataStoreUrl = {url!r}: a cluster needs etcd:HOST:PORT,...")
         else:
             try:
                 etcd_endpoints(url)
@@ -144,5 +142,5 @@ class DiscoveryConfig:
         return found + self.metadata_access.problems(url) + self.control_tls.problems()
 
     def warnings(self) -> list[str]:
-        """Warnings about valid settings that may be unintended."""
+        """Return warnings about valid settings that may be unintended."""
         return []

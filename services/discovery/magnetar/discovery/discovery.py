@@ -1,4 +1,4 @@
-"""A discovery: composes mirrors of metadata, handlers and sockets, and starts and stops them in order."""
+"""Composes a discovery from metadata mirrors, handlers and sockets; starts and stops them in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from magnetar.discovery.transport.proxy import Proxy
 
 
 class Discovery:
-    """Answers lookups and carries connections; keeps nothing. Use it once: `start`, then `close`."""
+    """Answers lookups and forwards connections; stateless. Use it once: `start`, then `close`."""
 
     def __init__(
         self, config: DiscoveryConfig, metadata: MetadataStore, keys: Keys, rng: random.Random
@@ -36,9 +36,9 @@ class Discovery:
         """`metadata` stays the caller's to close. Raises ConfigError when a certificate cannot be used."""
         self.config = config
         self.port = 0
-        """Port of the binary protocol, once it has started."""
+        """Port of the binary protocol, after the start."""
         self.not_ready: str | None = "discovery is starting"
-        """Why clients are refused now; None while they are served."""
+        """Reason why clients are refused; None while they are served."""
         self.directory = BrokerDirectory(metadata, keys)
         self.metadata_pulse = MetadataPulse(metadata, keys)
         self.brokers = LiveBrokers(self.directory, first=rng.getrandbits(16))
@@ -58,13 +58,13 @@ class Discovery:
         self._listener = Listener(config.listener, services, self._proxy, self._tasks.spawn)
 
     async def start(self) -> None:
-        """Return once what metadata says is known and clients are accepted; waits while metadata is away.
+        """Load metadata and accept clients; waits while metadata is unavailable.
 
         Raises OSError when the port is taken.
         """
         await asyncio.gather(self.directory.start(), self._owners.start(), self._rings.start())
         self._tasks.spawn(self._proxy.watch_stuck(), "watch stuck connections")
-        self._tasks.spawn(self.metadata_pulse.follow(), "feel metadata's pulse")
+        self._tasks.spawn(self.metadata_pulse.follow(), "check metadata")
         if self._control_credentials is not None:
             refresh_s = self.config.control_tls.refresh_s
             self._tasks.spawn(self._control_credentials.watch(refresh_s), "watch certificates")
@@ -72,7 +72,7 @@ class Discovery:
         self.not_ready = None
 
     async def close(self) -> None:
-        """Stop accepting and close every connection; idempotent."""
+        """Stop accepting and close every connection. Idempotent."""
         self.not_ready = "discovery is shutting down"
         await self._listener.close()
         self._links.close()

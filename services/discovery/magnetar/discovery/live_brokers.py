@@ -1,4 +1,4 @@
-"""Which brokers are asked when any will do: those that are up and not about to go, one after the other."""
+"""Round-robin selection among available brokers that are not draining."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from magnetar.common.metadata.values import BrokerRegistration
 
 
 class LiveBrokers:
-    """Takes turns among the brokers of a directory."""
+    """Selects brokers of a directory in turn."""
 
     def __init__(self, directory: BrokerDirectory, first: int = 0) -> None:
-        """`first`, any number, keeps many discoveries from beginning with the same broker."""
+        """`first`, a random number, spreads discoveries over different first brokers."""
         self._directory = directory
         self._turn = first
 
     def some(self, count: int) -> list[BrokerRegistration]:
-        """Up to so many different brokers, from the one whose turn it is; draining ones when there are no
-        others. Empty when no broker is up.
+        """Return up to this many different brokers, in turn; draining brokers only if there are no
+        others. Empty when no broker is available.
         """
         known = self._directory.all()
         able = [broker for broker in known if not broker.draining] or known

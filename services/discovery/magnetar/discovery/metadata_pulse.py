@@ -1,7 +1,7 @@
-"""Whether metadata answers: what is said of owned topics comes from memory, and may be old when it does not.
+"""Periodic check that metadata answers. Lookups are served from a mirror, which is outdated when it does not.
 
-Discovery goes on meanwhile, since what it knows is better than nothing, and since all discoveries lose
-metadata at once when it is down. Asking now and then also finds metadata that was restored from a backup.
+Discovery keeps serving meanwhile: possibly outdated owners are better than none, and all discoveries lose
+metadata at the same time. The check also detects metadata that was restored from a backup.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from prometheus_client import Gauge
 log = get_logger(__name__)
 
 LOOK_S: Final = 5.0
-"""Between two questions."""
+"""Interval between checks, in seconds."""
 
 ANSWERS: Final = Gauge(
     "magnetar_discovery_metadata_answers",
-    "1 while metadata answers; 0 while owners of topics are named as they were when it last did.",
+    "1 while metadata answers; 0 while lookups use the last known owners.",
     registry=REGISTRY,
 )
 
 
 class MetadataPulse:
-    """Asks for one small key again and again."""
+    """Reads one small key periodically."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._metadata = metadata
         self._key = keys.broker_leader
         self._heard_at = 0.0
         self.silent = False
-        """Metadata did not answer when it was last asked."""
+        """Whether metadata failed to answer the last check."""
 
     @property
     def silent_s(self) -> float:
-        """For how long metadata has not answered, in seconds; 0.0 when it does."""
+        """Return the time without an answer from metadata, in seconds; 0.0 while it answers."""
         return asyncio.get_running_loop().time() - self._heard_at if self.silent else 0.0
 
     async def follow(self) -> None:
-        """Ask for ever; ends by cancellation. Metadata has answered a moment ago."""
+        """Check until cancelled. Call after metadata has answered."""
         loop = asyncio.get_running_loop()
         self._heard_at = loop.time()
         ANSWERS.set(1)
@@ -56,7 +56,7 @@ class MetadataPulse:
                 if not self.silent:
                     self.silent = True
                     ANSWERS.set(0)
-                    log.warning("metadata does not answer, topics are found as it was", reason=str(error))
+                    log.warning("metadata does not answer; serving the last known owners", reason=str(error))
                 continue
             if self.silent:
                 log.info("metadata answers again", silent_s=round(self.silent_s, 1))

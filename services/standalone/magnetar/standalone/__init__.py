@@ -1,1 +1,1 @@
-"""Every role in one process, and the magnetar command line."""
+"""Service processes: standalone, broker, bookie and discovery."""

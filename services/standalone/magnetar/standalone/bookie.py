@@ -1,4 +1,4 @@
-"""`magnetar bookie` as a process: the storage service, and what every service process here does."""
+"""`magnetar bookie` as a process: the storage service and the common tasks of every service process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker with its ports: what standalone and `magnetar broker` have in common, whatever lies under it."""
+"""A broker with its ports, shared by standalone and `magnetar broker`; independent of the storage below."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from magnetar.standalone.lazy_http import Edge, LazyHttp
 from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process import ask_to_stop
 
-if TYPE_CHECKING:  # a standalone has no use for it
+if TYPE_CHECKING:  # Not used by a standalone.
     from magnetar.broker.ownership.cluster import Cluster
 
 _EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
 class BrokerFront:
-    """A broker and its two ports; they close with `opened`, the broker first. Used once."""
+    """A broker and its two ports, for a single use. They close with `opened`, the broker first."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class BrokerFront:
         metadata_url: str,
         cluster: Cluster | None = None,
     ) -> None:
-        """`metadata_url` says where metadata is, for operators. `cluster`: as Broker has it."""
+        """`metadata_url` is shown to operators. `cluster` is passed to Broker."""
         self.config = config
         self.broker = Broker(config, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock, cluster)
         self.broker.metadata_url = metadata_url
@@ -53,7 +53,7 @@ class BrokerFront:
 
     @property
     def broker_url(self) -> str:
-        """Where clients connect; empty before `open`."""
+        """Service URL for clients; empty before `open`."""
         return self.broker.urls.broker_url
 
     @property
@@ -63,11 +63,12 @@ class BrokerFront:
 
     @property
     def http_url(self) -> str:
-        """Where HTTP is; empty before `open_http`."""
+        """HTTP URL; empty before `open_http`."""
         return self.broker.urls.http_url
 
     def open_http(self) -> None:
-        """Listen for HTTP; before `open`, so that health says 'not ready' then and while the broker closes.
+        """Listen for HTTP. Call before `open`, so that health reports 'not ready' until then and during
+        close.
 
         Raises OSError.
         """
@@ -83,10 +84,10 @@ class BrokerFront:
 
 
 def advertised(config: BrokerConfig) -> BrokerConfig:
-    """The same with the host that clients are sent to filled in, written as in a URL.
+    """Return the configuration with the advertised host filled in, written as in a URL.
 
-    Listening on every address says nothing of how this host is called elsewhere: then it is localhost, as in
-    Pulsar's standalone.
+    A wildcard bind address does not determine an advertised host name; localhost is used then, as in Pulsar's
+    standalone.
     """
     listener = config.listener
     host = listener.advertised_address or internal_host(listener) or listener.bind_address
@@ -98,7 +99,7 @@ def advertised(config: BrokerConfig) -> BrokerConfig:
 
 
 def contradictions(listener: ListenerConfig) -> list[str]:
-    """Problems between client addresses that are each valid."""
+    """Return conflicts between client addresses that are each valid."""
     problems = listener_problems(listener)
     if listener.broker_service_port == listener.web_service_port != 0:
         problems.append(f"brokerServicePort and webServicePort are both {listener.web_service_port}")
@@ -106,6 +107,6 @@ def contradictions(listener: ListenerConfig) -> list[str]:
 
 
 def ports_in_use(listener: ListenerConfig) -> list[str]:
-    """Problems of the ports, before storage is opened. The real bind decides."""
+    """Check the ports before storage is opened; return the problems. The later bind is authoritative."""
     ports = {"brokerServicePort": listener.broker_service_port, "webServicePort": listener.web_service_port}
     return port_problems(listener.bind_address, ports)

@@ -1,9 +1,8 @@
-"""A broker of a cluster: metadata in etcd, ledgers on bookies, bundles of topics shared with other brokers.
+"""A broker of a cluster: metadata in etcd, ledgers on bookies, bundles distributed over brokers.
 
-The process lives through terms, each of which is one run of the broker in its cluster, with a session of its
-own. It serves until metadata says that the session has ended, and drops everything of that term: a writer
-that was fenced, or a topic that is another's, has no way into the next one. etcd and the process's own
-threads outlive terms.
+The process runs in terms. A term is one registration of the broker with its own metadata session. When the
+session expires, the process drops all state of the term, so that fenced writers and topics of other brokers
+cannot reach the next term. The etcd client and the process's threads outlive terms.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ from magnetar.standalone.startup_pages import NoBrokerYet
 _log = get_logger("magnetar.broker")
 
 THREADS_MAX: Final = 2
-"""For loading the web framework beside the messages."""
+"""Threads for loading the web framework while messages flow."""
 
 AGAIN_AFTER_S: Final = 1.0
-"""After a term that could not begin."""
+"""Delay after a term that could not begin, in seconds."""
 
 DRAIN_PART: Final = 0.75
 """Share of brokerShutdownTimeoutMs for handing topics over; the rest is for closing."""
 
 DROP_TIMEOUT_S: Final = 10.0
-"""Seconds that dropping a lost term may take; its leftovers serve no client."""
+"""Timeout for closing a lost term, in seconds; its resources no longer serve clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class ClusterBroker:
 
     @property
     def addresses(self) -> list[Address]:
-        assert self._term is not None, "it has started"
+        assert self._term is not None, "the broker has started"
         front = self._term.front
         return [
             Address("clients", front.broker_url),
@@ -103,7 +102,7 @@ class ClusterBroker:
         ]
 
     async def start(self) -> None:
-        """Return once this broker serves.
+        """Start the broker; returns when it serves clients.
 
         Raises ConfigError or CannotStart with every problem found, or another MagnetarError.
         """
@@ -114,11 +113,11 @@ class ClusterBroker:
             raise
 
     async def close(self) -> None:
-        """Give the topics to other brokers; without any tell clients, confirm what was taken and close the
-        ledgers; leave the cluster. Idempotent.
+        """Hand topics over to other brokers. Without other brokers: notify clients, confirm accepted messages
+        and close ledgers. Then leave the cluster. Idempotent.
         """
         if self._term is not None:
-            self._term.front.broker.leaving = "it gives its topics to other brokers and stops"
+            self._term.front.broker.leaving = "the broker hands over its topics and stops"
         await self._tasks.close()
         term, self._term = self._term, None
         if term is not None:
@@ -129,7 +128,7 @@ class ClusterBroker:
     async def _start(self) -> None:
         problems = self.config.problems()
         if problems:
-            raise ConfigError(listed("the configuration cannot be used", problems))
+            raise ConfigError(listed("invalid configuration", problems))
         problems = ports_in_use(self.config.broker.listener)
         if problems:
             raise CannotStart(listed("magnetar cannot start", problems))
@@ -173,13 +172,13 @@ class ClusterBroker:
             try:
                 self._term = await self._begin_term(metadata, pool)
             except (MagnetarError, OSError) as error:
-                _log.error("cannot serve, trying again", reason=reason(error), after_s=AGAIN_AFTER_S)
+                _log.error("broker cannot serve; retrying", reason=reason(error), after_s=AGAIN_AFTER_S)
                 await self._wait_to_try_again(reason(error))
             else:
                 _log.info("serving again", clients=self._term.front.broker_url)
 
     async def _wait_to_try_again(self, why: str) -> None:
-        """Serves liveness over HTTP during the wait: a restart would not help."""
+        """Answer liveness checks over HTTP during the wait: a restart would not help."""
         stand_in = NoBrokerYet(f"the broker cannot serve: {why}")
         try:
             await self._stand_in(stand_in)
@@ -188,25 +187,25 @@ class ClusterBroker:
             await stand_in.close()
 
     async def _stand_in(self, stand_in: NoBrokerYet) -> None:
-        """Have it answer at the broker's HTTP port until it is closed."""
+        """Serve the startup pages at the broker's HTTP port until they are closed."""
         listener = self._config_with_ports().broker.listener
-        with suppress(OSError):  # another process has the port: that may be why
+        with suppress(OSError):  # Another process uses the port, which may be the reason for the wait.
             await stand_in.start(listener.bind_address, listener.web_service_port)
 
     async def _drop(self, term: _Term, why: str) -> None:
-        term.front.broker.abandon(f"not of the cluster any more: {why}")
+        term.front.broker.abandon(f"no longer registered in the cluster: {why}")
         try:
             async with asyncio.timeout(DROP_TIMEOUT_S):
                 await term.opened.aclose()
         except TimeoutError:
-            _log.error("what is left of a lost term did not end in time", timeout_s=DROP_TIMEOUT_S)
+            _log.error("resources of a lost term did not close in time", timeout_s=DROP_TIMEOUT_S)
 
     async def _begin_term(self, metadata: MetadataStore, pool: ThreadPool) -> _Term:
         opened = AsyncExitStack()
         config = self._config_with_ports()
-        stand_in = NoBrokerYet("the broker waits for metadata")
+        stand_in = NoBrokerYet("the broker is waiting for metadata")
         opened.push_async_callback(stand_in.close)
-        after = NoBrokerYet("the broker has left its cluster, or stops")
+        after = NoBrokerYet("the broker has left its cluster or is stopping")
         opened.push_async_callback(after.close)
         try:
             await stand_in.start(config.broker.listener.bind_address, config.broker.listener.web_service_port)
@@ -226,7 +225,7 @@ class ClusterBroker:
                 opened, config.broker, ledgers, pool, metadata_url=self.config.metadata.url, cluster=cluster
             )
             await stand_in.close()
-            # What was opened before HTTP closes after it, and may take its time when metadata is away.
+            # Resources opened before HTTP close after it, which can be slow while metadata is unavailable.
             opened.push_async_callback(self._stand_in, after)
             front.open_http()
             await cluster.begin(urlsplit(front.http_url).netloc)
@@ -293,7 +292,7 @@ class ClusterBroker:
         )
 
     def _config_with_ports(self) -> ClusterBrokerConfig:
-        """Free ports, once picked, stay: clients and scrapers know them."""
+        """Keep automatically chosen ports for later terms: clients and scrapers use them."""
         broker = self.config.broker
         if not self._ports:
             return self.config
@@ -328,5 +327,5 @@ def _client_options(config: ClusterBrokerConfig) -> ClientOptions:
 
 def _port(url: str) -> int:
     port = urlsplit(url).port
-    assert port is not None, "our own URLs have ports"
+    assert port is not None, "this broker's URLs have ports"
     return port

@@ -1,4 +1,4 @@
-"""Everything `magnetar broker` can be told: the broker's configuration and that of its way to the bookies."""
+"""Configuration of `magnetar broker`: the broker's settings and those of its bookie client."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ _ETCD: Final = "etcd:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataConfig:
-    """Where the cluster's metadata is."""
+    """Location of the cluster's metadata."""
 
-    url: str = setting(
-        "", "Where metadata is kept: etcd:HOST:PORT,... Has to be given.", key="metadataStoreUrl"
-    )
+    url: str = setting("", "URL of the metadata store: etcd:HOST:PORT,... Required.", key="metadataStoreUrl")
     session_timeout_ms: int = setting(
         10_000,
-        "A broker counts as gone when metadata has not heard of it for this long, in milliseconds "
-        "(Pulsar: 30,000; here a broker that is cut off from metadata goes on serving).",
+        "Milliseconds without a keep-alive after which a broker's session expires "
+        "(Pulsar: 30,000; here a broker that is cut off from metadata keeps serving).",
         key="metadataStoreSessionTimeoutMillis",
         minimum=1_000,
     )
@@ -38,34 +36,36 @@ class MetadataConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieClientConfig:
-    """How bookies are reached."""
+    """Settings of the bookie client."""
 
     timeout_s: int = setting(
         5,
-        "Seconds that a bookie may take to answer (Pulsar: 30; after this the next replica is asked).",
+        "Timeout of a bookie request, in seconds (Pulsar: 30); reads then try the next replica.",
         key="bookkeeperClientTimeoutInSeconds",
         minimum=1,
     )
     tls_trust_certs: str = setting(
         "",
-        "The certificates that bookies' are checked against, a PEM file. Turns TLS to bookies on.",
+        "Trusted CA certificates for bookies, a PEM file. Enables TLS to bookies.",
         key="bookkeeperTLSTrustCertsFilePath",
     )
     tls_client_authentication: bool = setting(
         False,
-        "Show bookies a certificate of our own, and turn TLS to them on.",
+        "Use a client certificate for bookies; enables TLS to bookies.",
         key="bookkeeperTLSClientAuthentication",
     )
     tls_certificate: str = setting(
-        "", "Our own certificate and its chain, a PEM file.", key="bookkeeperTLSCertificateFilePath"
+        "", "Client certificate and its chain, a PEM file.", key="bookkeeperTLSCertificateFilePath"
     )
-    tls_key: str = setting("", "The key of our certificate, a PEM file.", key="bookkeeperTLSKeyFilePath")
+    tls_key: str = setting(
+        "", "Private key of the client certificate, a PEM file.", key="bookkeeperTLSKeyFilePath"
+    )
     tls_key_type: str = setting(
-        "PEM", "The kind of file with our key.", key="bookkeeperTLSKeyFileType", choices=("PEM",)
+        "PEM", "File type of the private key.", key="bookkeeperTLSKeyFileType", choices=("PEM",)
     )
     tls_trust_type: str = setting(
         "PEM",
-        "The kind of file with trusted certificates.",
+        "File type of the trusted certificates.",
         key="bookkeeperTLSTrustCertTypes",
         choices=("PEM",),
     )
@@ -77,7 +77,7 @@ class BookieClientConfig:
     )
     tls_server_name: str = setting(
         "",
-        "The name that bookies' certificates are issued for; empty for the host of each bookie's address.",
+        "Host name expected in bookies' certificates; empty for the host of each bookie's address.",
         key="magnetarBookieTlsServerName",
     )
 
@@ -86,7 +86,7 @@ class BookieClientConfig:
         return bool(self.tls_trust_certs) or self.tls_client_authentication
 
     def problems(self) -> list[str]:
-        """Settings missing for the requested features."""
+        """Return the settings that are missing for the requested features."""
         found = []
         if self.tls_client_authentication:
             if not (self.tls_certificate and self.tls_key):
@@ -103,7 +103,7 @@ class BookieClientConfig:
             "bookkeeperTLSCertificateFilePath": self.tls_certificate,
             "bookkeeperTLSKeyFilePath": self.tls_key,
         }
-        found += [f"{key} = {name!r}: no such file" for key, name in files.items() if _is_missing(name)]
+        found += [f"{key} = {name!r}: file not found" for key, name in files.items() if _is_missing(name)]
         return found
 
 
@@ -123,14 +123,12 @@ class ClusterBrokerConfig:
     bookies: BookieClientConfig = field(default_factory=BookieClientConfig)
 
     def problems(self) -> list[str]:
-        """All problems between values that are each valid."""
+        """Return all conflicts between values that are each valid."""
         found = []
         if not self.broker.cluster_name:
-            found.append("clusterName has to be given: the name that the bookies of this cluster use too")
+            found.append("clusterName is required: use the same name as the bookies of this cluster")
         if not self.metadata.url.startswith(_ETCD):
-            found.append(
-                f"metadataStoreUrl = {self.metadata.url!r}: a cluster's metadata is in etcd:HOST:PORT,..."
-            )
+            found.append(f"metadataStoreUrl = {self.metadata.url!r}: a cluster needs etcd:HOST:PORT,...")
         else:
             try:
                 etcd_endpoints(self.metadata.url)
@@ -154,17 +152,18 @@ class ClusterBrokerConfig:
         return found + self.bookies.problems() + contradictions(listener)
 
     def warnings(self) -> list[str]:
-        """Warnings about valid settings that may be unintended."""
+        """Return warnings about valid settings that may be unintended."""
         found = []
         if self.managed_ledger.ack_quorum == 1:
             found.append(
-                "managedLedgerDefaultAckQuorum=1: a message is acknowledged when one bookie has it, and lost "
+                "managedLedgerDefaultAckQuorum=1: a message is acknowledged when one bookie has "
+                "stored it, and lost "
                 "with that bookie's disk"
             )
         return found
 
     def advertised(self) -> ClusterBrokerConfig:
-        """The same with the host that clients are sent to filled in."""
+        """Return the configuration with the advertised host filled in."""
         return replace(self, broker=advertised(self.broker))
 
 

@@ -1,4 +1,4 @@
-"""Everything a standalone can be told: the broker's configuration and that of the storage inside."""
+"""Configuration of a standalone: the broker's settings and those of the embedded storage."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NO_PORT: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsConfig:
-    """Where offload jobs and Spark call a standalone."""
+    """Address for offload jobs and Spark."""
 
     port: int = setting(
         6750,
-        "Port of gRPC on loopback, where offload jobs and Spark on this host ask for ledgers and their "
-        "entries; 0 picks a free one, -1: no job can connect.",
+        "gRPC port on loopback, where offload jobs and Spark on this host read ledgers and their "
+        "entries; 0 picks a free port, -1 disables it.",
         key="magnetarControlPort",
         minimum=NO_PORT,
         maximum=65_535,
@@ -33,11 +33,11 @@ class JobsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneConfig:
-    """One process with every role in it."""
+    """Configuration of all roles in one process."""
 
     metadata_store_url: str = setting(
         "",
-        "Where metadata is kept: sqlite:PATH, or empty for a file in the data directory.",
+        "URL of the metadata store: sqlite:PATH; empty for a file in the data directory.",
         key="metadataStoreUrl",
     )
     broker: BrokerConfig = field(default_factory=BrokerConfig)
@@ -47,21 +47,21 @@ class StandaloneConfig:
 
     @property
     def jobs_host(self) -> str:
-        """Loopback, of the family that clients use."""
+        """Loopback address, of the address family that clients use."""
         return "::1" if self.broker.listener.bind_address in ("::", "::1") else "127.0.0.1"
 
     def metadata_path(self, data_dir: Path) -> Path:
-        """The file of the metadata store."""
+        """Path of the metadata store."""
         if self.metadata_store_url:
             return Path(self.metadata_store_url.removeprefix(_SQLITE))
         return data_dir / "metadata.sqlite"
 
     def problems(self) -> list[str]:
-        """All problems between values that are each valid."""
+        """Return all conflicts between values that are each valid."""
         found = []
         url = self.metadata_store_url
         if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
-            found.append(f"metadataStoreUrl = {url!r}: a standalone keeps its metadata in sqlite:PATH")
+            found.append(f"metadataStoreUrl = {url!r}: a standalone needs sqlite:PATH")
         listener = self.broker.listener
         for key, port in (
             ("brokerServicePort", listener.broker_service_port),
@@ -72,18 +72,18 @@ class StandaloneConfig:
         return found + contradictions(listener)
 
     def warnings(self) -> list[str]:
-        """Warnings about valid settings that may be unintended."""
+        """Return warnings about valid settings that may be unintended."""
         found = []
         if not self.segment_log.sync_data:
             found.append("journalSyncData=false: a power loss will lose acknowledged messages")
         quorums = self.managed_ledger
         if (quorums.ensemble_size, quorums.write_quorum, quorums.ack_quorum) != (1, 1, 1):
             found.append(
-                "managedLedgerDefaultEnsembleSize, ...WriteQuorum and ...AckQuorum have no use here: a "
+                "managedLedgerDefaultEnsembleSize, ...WriteQuorum and ...AckQuorum have no effect: a "
                 "standalone keeps one copy of its data"
             )
         return found
 
     def advertised(self) -> StandaloneConfig:
-        """The same with the host that clients are sent to filled in."""
+        """Return the configuration with the advertised host filled in."""
         return replace(self, broker=advertised(self.broker))

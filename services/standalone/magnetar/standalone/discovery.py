@@ -1,4 +1,4 @@
-"""`magnetar discovery` as a process: the front door of a cluster, and what every process here does."""
+"""`magnetar discovery` as a process: the entry point of a cluster and the common tasks of every process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DiscoveryProcess:
 
     @property
     def addresses(self) -> Sequence[Address]:
-        assert self._discovery is not None, "it has started"
+        assert self._discovery is not None, "the discovery has started"
         host = self._config.shown_host
         return [
             Address("clients", f"pulsar://{host}:{self._discovery.port}"),
@@ -44,7 +44,7 @@ class DiscoveryProcess:
         ]
 
     async def start(self) -> None:
-        """See `Service.start`. Waits while metadata is away; HTTP says so meanwhile."""
+        """See `Service.start`. Waits while metadata is unavailable; HTTP reports that."""
         try:
             await self._start()
         except BaseException:
@@ -59,7 +59,7 @@ class DiscoveryProcess:
         config = self._config
         problems = config.problems()
         if problems:
-            raise ConfigError(listed("the configuration cannot be used", problems))
+            raise ConfigError(listed("invalid configuration", problems))
         listener = config.listener
         ports = {"servicePort": listener.service_port, "webServicePort": listener.web_service_port}
         problems = port_problems(listener.bind_address, ports)

@@ -1,8 +1,8 @@
-"""Garbage collection in idle moments.
+"""Garbage collection while the process is idle.
 
-Topics and connections that live long are walked by every full collection, which stops the event loop for as
-long as that takes. So full collections run while the process is idle, and what survives one is frozen: later
-ones only look at what came since.
+A full collection traverses all long-lived topics and connections and blocks the event loop meanwhile. So full
+collections run while the process is idle, and surviving objects are frozen: later collections traverse only
+newer objects.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final
 CHECK_INTERVAL_S: Final = 5.0
 
 IDLE_CPU_SHARE_MAX: Final = 0.02
-"""Share of one core over a check interval, under which the process counts as idle."""
+"""Share of one core over a check interval, below which the process is idle."""
 
 YOUNG_OBJECTS_MIN: Final = 10_000
-"""Net allocations since the last collection from which one is worth it."""
+"""Minimum net allocations since the last collection for another one."""
 
 
 async def collect_when_idle(cpu_s: Callable[[], float] = time.process_time) -> None:
-    """Collect and freeze in idle moments, for ever; ends by cancellation."""
+    """Collect and freeze while idle, until cancelled."""
     collections = _older_collections()
     while True:
         before = cpu_s()
@@ -37,6 +37,6 @@ async def collect_when_idle(cpu_s: Callable[[], float] = time.process_time) -> N
 
 
 def _older_collections() -> int:
-    """How often the two older generations were collected since the start."""
+    """Return the number of collections of the two older generations since the start."""
     stats = gc.get_stats()
     return int(stats[1]["collections"] + stats[2]["collections"])

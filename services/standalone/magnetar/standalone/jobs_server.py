@@ -1,4 +1,4 @@
-"""The gRPC server of a standalone: the offload service alone. Imported at the first connection."""
+"""The gRPC server of a standalone, with only the offload service. Imported at the first connection."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from magnetar.common.rpc.server import GrpcServer
 from magnetar.standalone.offload_service import offload_service
 
 STREAMS_MAX: Final = 64
-"""Calls of one connection that are heard at the same time; others wait at the client, at no cost here."""
+"""Maximum concurrent calls of one connection; further calls wait in the client."""
 
 CLOSE_GRACE_S: Final = 1.0
-"""For calls that are under way when the process stops."""
+"""Grace period of running calls when the process stops, in seconds."""
 
 
 class JobsServer:
-    """Listens from `start` to `close`, for a broker that serves."""
+    """Serves the offload service of a broker from `start` to `close`."""
 
     def __init__(self, broker: Broker) -> None:
         self._service = service = offload_service(broker, SoleOwner())
@@ -27,7 +27,7 @@ class JobsServer:
         self._server = GrpcServer(SERVICE, service.methods(), service.refuse, options)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises OSError when that cannot be."""
+        """Listen and return the port. Raises OSError when binding fails."""
         bound = await self._server.start(host, port, "magnetarControlPort")
         self._service.serving = True
         for name in ("", SERVICE):
@@ -35,7 +35,7 @@ class JobsServer:
         return bound
 
     async def close(self) -> None:
-        """Take no more calls and end those under way. Idempotent."""
+        """Refuse new calls and end running ones. Idempotent."""
         self._service.serving = False
         await self._server.shut_down_health()
         await self._server.stop(CLOSE_GRACE_S)

@@ -1,8 +1,7 @@
-"""The port for jobs listens from the start and loads gRPC at the first connection.
+"""A port for jobs that listens from the start and loads gRPC at the first connection.
 
-A standalone without jobs never imports it and stays small. gRPC cannot take a socket that is
-listened at already, so connections made until it has loaded are carried to it, byte by byte, and all later
-ones are its own.
+A standalone without jobs never imports gRPC and stays small. gRPC cannot take over a listening socket.
+Connections made before it has loaded are forwarded to it; it accepts all later ones itself.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ _log = get_logger(__name__)
 _BACKLOG: Final = 128
 
 _CARRIED_MAX: Final = 256
-"""Connections that are carried; more are closed, and come again."""
+"""Maximum forwarded connections; further ones are closed, and clients reconnect."""
 
 _CHUNK_BYTES: Final = 256 << 10
 
 _PAUSE_S: Final = 1.0
-"""Before connections are taken again when one could not be."""
+"""Delay after a failed accept, in seconds."""
 
 
 class GrpcEdge(Protocol):
-    """A gRPC server that was not started yet."""
+    """A gRPC server that is not started yet."""
 
     async def start(self, host: str, port: int) -> int: ...
     async def close(self) -> None: ...
 
 
 class LazyGrpc:
-    """A listening socket on loopback, and behind it, after the first connection, a gRPC server."""
+    """A listening socket on loopback that starts a gRPC server at the first connection."""
 
     def __init__(self, load: Callable[[], Callable[[], GrpcEdge]], pool: BlockingPool) -> None:
-        """`load` imports gRPC, in a thread, and returns what makes the server on the event loop."""
+        """`load` imports gRPC in a thread and returns a factory, which makes the server on the event loop."""
         self._load_edge = load
         self._pool = pool
         self._socket: socket.socket | None = None
@@ -48,11 +47,11 @@ class LazyGrpc:
         self._waiting: list[socket.socket] = []
         self._loading: asyncio.Task[None] | None = None
         self._edge: GrpcEdge | None = None
-        self._carriers = TaskOwner("carried connections of jobs")
+        self._carriers = TaskOwner("forwarded connections of jobs")
         self._closed = False
 
     def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which is another than `port` when that is 0. Raises OSError."""
+        """Listen and return the port; `port` 0 picks a free one. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         listening.setblocking(False)
@@ -61,7 +60,7 @@ class LazyGrpc:
         return self._port
 
     async def close(self) -> None:
-        """Stop listening and end the calls under way; idempotent."""
+        """Stop listening and end running calls. Idempotent."""
         self._closed = True
         self._stop_listening()
         if self._loading is not None:
@@ -82,15 +81,15 @@ class LazyGrpc:
             self._loading = asyncio.get_running_loop().create_task(self._load(), name="load gRPC")
 
     def _accept(self) -> None:
-        """Take what connected; it waits until there is a server."""
+        """Accept connections; they wait until the server has started."""
         while self._socket is not None:
             try:
                 connection, _ = self._socket.accept()
             except BlockingIOError:
                 return  # nothing else does
             except OSError as error:
-                # Out of descriptors, for example: to be called again at once would be to do nothing else.
-                _log.error("a connection to the port for jobs was not taken", error=str(error))
+                # Out of descriptors, for example: an immediate retry would be a busy loop.
+                _log.error("accept failed on the port for jobs", error=str(error))
                 self._pause()
                 return
             if len(self._waiting) < _CARRIED_MAX:
@@ -121,7 +120,8 @@ class LazyGrpc:
             if self._closed:
                 return
             self._accept()
-            self._stop_listening()  # together with the next line: clients are refused only briefly
+            # Followed at once by the next line, so that clients are refused only briefly.
+            self._stop_listening()
             self._edge = edge
             await edge.start(self._host, self._port)
         except Exception:
@@ -150,11 +150,11 @@ class LazyGrpc:
                 theirs[1].close()
                 ours[1].close()
         except OSError:
-            pass  # either end has gone, which the other one is told by the end of its connection
+            pass  # Either side has disconnected; closing the other connection reports it.
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Until the source's end, which the sink is told of."""
+    """Copy bytes until the source ends, then end the sink."""
     try:
         while chunk := await source.read(_CHUNK_BYTES):
             sink.write(chunk)

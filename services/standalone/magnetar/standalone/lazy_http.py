@@ -1,8 +1,8 @@
-"""The HTTP port listens from the start and loads its web framework at the first connection.
+"""An HTTP port that listens from the start and loads its web framework at the first connection.
 
-The framework is the largest single import of the process: a third of the time to start and 12 MB of memory,
-which a client that only publishes never needs. Connections made while it loads wait in the socket's queue. It
-loads in a thread, so that messages flow meanwhile.
+The framework is the largest import of the process: a third of the start time and 12 MB of memory, and not
+needed for publishing. Connections made while it loads wait in the socket's queue. It loads in a thread, so
+that messages flow meanwhile.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ class Edge(Protocol):
 
 
 class LazyHttp:
-    """A listening HTTP socket, and behind it, after the first connection, a service's pages."""
+    """A listening HTTP socket that starts a service's HTTP server at the first connection."""
 
     def __init__(self, load: Callable[[], Callable[[], Edge]], pool: BlockingPool) -> None:
-        """`load` imports the framework, in a thread, and returns what makes the edge on the event loop."""
+        """`load` imports the framework in a thread and returns a factory, which makes the server on the
+        event loop.
+        """
         self._load_edge = load
         self._pool = pool
         self._socket: socket.socket | None = None
@@ -39,7 +41,7 @@ class LazyHttp:
         self._edge: Edge | None = None
 
     def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which is another than `port` when that is 0. Raises OSError."""
+        """Listen and return the port; `port` 0 picks a free one. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         self._socket.setblocking(False)
@@ -47,7 +49,7 @@ class LazyHttp:
         return int(self._socket.getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and end requests in process; idempotent."""
+        """Stop listening and end running requests. Idempotent."""
         listening, self._socket = self._socket, None
         if listening is None:
             return
@@ -59,7 +61,7 @@ class LazyHttp:
             if self._edge is not None:
                 await self._edge.close()
         finally:
-            listening.close()  # also without waiters for the rest: the port is needed again
+            listening.close()  # Closed in any case: the port is needed again.
 
     def _first_connection(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The offload service of a broker, composed. Imported only where gRPC is served."""
+"""Composes the offload service of a broker. Imported only by gRPC servers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from magnetar.broker.offload.topic_owners import TopicOwners
 def offload_service(
     broker: Broker, owners: TopicOwners, bookie_address: BookieAddress | None = None
 ) -> OffloadService:
-    """The service that offload jobs call at this broker.
+    """Return the offload service of this broker, which offload jobs call.
 
-    `bookie_address` gives the address of a bookie by its id; None where there are no bookies.
+    `bookie_address` returns the address of a bookie by its id; None in a standalone, which has no bookies.
     """
     config = broker.config.offload
     calls = JobCalls(

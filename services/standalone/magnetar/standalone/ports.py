@@ -1,4 +1,4 @@
-"""Whether ports are free, asked before anything else is opened in vain."""
+"""Checks that ports are free before anything else is opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.standalone.start_error import reason
 
 
 def port_problems(host: str, ports: Mapping[str, int]) -> list[str]:
-    """Problems of the ports, by their keys; 0 is any free one."""
+    """Return the ports that cannot be bound, as texts with their settings; port 0 always can."""
     problems = []
     for key, port in ports.items():
         if port == 0:

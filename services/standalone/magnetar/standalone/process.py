@@ -11,13 +11,13 @@ import sys
 from typing import Final
 
 SWITCH_INTERVAL_S: Final = 20e-6
-"""How long one thread may hold the interpreter while another waits for it, seconds."""
+"""Interpreter switch interval, in seconds."""
 
 _PR_SET_TIMERSLACK: Final = 29
 _TIMER_SLACK_NS: Final = 1
 
 GC_THRESHOLD: Final = (50_000, 20, 50)
-"""Collect rarely: what lives long is frozen, what is made per message goes by its reference count."""
+"""Collect rarely: long-lived objects are frozen, and reference counts free per-message objects."""
 
 
 def raise_descriptor_limit() -> None:
@@ -27,16 +27,15 @@ def raise_descriptor_limit() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            pass  # some systems report a hard limit that they do not grant; the soft one stays
+            pass  # Some systems report a hard limit that they do not grant; the soft limit is kept.
 
 
 def favor_waiting_threads() -> None:
-    """Let a thread that has waited for the interpreter get it soon, however busy the event loop is.
+    """Reduce the time that a thread waits for the interpreter while the event loop is busy.
 
-    A thread asks for the interpreter when its patience, the switch interval, is over; a loop that lets go of
-    it more often than that and takes it back at once is never asked, and readers starve for seconds. Timers
-    that the system rounds up by its usual 50 us would make the interval that much longer.
-    docs/decisions/log-sync.md has the figures.
+    A thread requests the interpreter after the switch interval. An event loop that releases and reacquires it
+    more often is never asked to yield, and readers starve for seconds. The kernel's default timer slack of
+    50 us would lengthen the interval. docs/decisions/log-sync.md has measurements.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     if sys.platform == "linux":
@@ -44,15 +43,15 @@ def favor_waiting_threads() -> None:
 
 
 def ask_to_stop() -> None:
-    """Stops this process in good order, like an external request."""
+    """Request a graceful stop of this process, like an external signal."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def freeze_what_is_loaded() -> None:
-    """Take everything that exists now out of garbage collection, once the process is up.
+    """Exclude all existing objects from garbage collection, after the process has started.
 
-    Without it full collections walk through all modules again and again: 7 to 11 ms at the 99.9th percentile
-    of acknowledgements, against 0.5 to 2.3 ms frozen.
+    Otherwise each full collection traverses all modules: acknowledgements take 7 to 11 ms at the 99.9th
+    percentile, against 0.5 to 2.3 ms with frozen objects.
     """
     gc.collect()
     gc.freeze()

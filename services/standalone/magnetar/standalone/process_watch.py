@@ -1,4 +1,4 @@
-"""Tasks beside every service of a process: event loop watch, and garbage collection."""
+"""Background tasks of every service process: event loop monitoring and garbage collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.standalone.idle_collection import collect_when_idle
 
 
 def watch_process(opened: AsyncExitStack) -> None:
-    """Measure the event loop and collect garbage in idle moments, until `opened` closes."""
+    """Measure event loop delays and collect garbage while idle, until `opened` closes."""
     probe = LoopLagProbe()
     probe.start()
     opened.callback(probe.stop)

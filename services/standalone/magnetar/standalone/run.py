@@ -1,6 +1,6 @@
-"""A service as a process: configuration, signals, the ready line, exit codes.
+"""Runs a service as a process: configuration, signals, the ready line, exit codes.
 
-Exit code 0 after a clean stop, 1 when it could not start or stop, with the reasons on standard error.
+Exit code 0 after a clean stop, 1 when the start or stop failed, with the reasons on standard error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = get_logger("magnetar.standalone")
 C = TypeVar("C", bound=ServiceConfig)
 
 SAME_REQUEST_S = 1.0
-"""Signals this close to the first one are that one: who stops a process group under `make` sends it twice."""
+"""Seconds within which repeated signals count as one: stopping a process group under `make` signals twice."""
 
 ALLOWED_BY: Final = (
     "brokerShutdownTimeoutMs; of a bookie magnetarBookieShutdownTimeoutMs, of a discovery "
@@ -45,9 +45,9 @@ def run(
     log_level: str,
     log_fields: Mapping[str, object] | None = None,
 ) -> int:
-    """Serve what `make` gives for the loaded configuration until SIGTERM or SIGINT; returns the exit code.
+    """Run the service that `make` creates from the configuration until SIGTERM or SIGINT.
 
-    `log_fields` are in every line of the log.
+    Returns the exit code. `log_fields` are added to every log line.
     """
     started = time.monotonic() - _age_s()
     configure(log_format, log_level, fields=log_fields)
@@ -68,9 +68,9 @@ def run(
 
 
 async def serve(service: Service, on_ready: Callable[[Service], None]) -> None:
-    """Start, call `on_ready`, and stop in good order at the first signal; a second one ends the process.
+    """Start, call `on_ready`, and stop gracefully at the first signal; a second one ends the process at once.
 
-    What was acknowledged is durable at any moment, so ending at once loses nothing but the good order.
+    Acknowledged messages are always durable, so an immediate end loses none of them.
     """
     stop = asyncio.Event()
 
@@ -83,7 +83,7 @@ async def serve(service: Service, on_ready: Callable[[Service], None]) -> None:
             asked_at = loop.time()
             stop.set()
         elif loop.time() - asked_at >= SAME_REQUEST_S:
-            _end_now("a second signal came", 128 + number)
+            _end_now("received a second signal", 128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
@@ -96,9 +96,9 @@ async def serve(service: Service, on_ready: Callable[[Service], None]) -> None:
         timeout_ms = service.shutdown_timeout_ms
         await asyncio.wait([starting], timeout=timeout_ms / 1000)
         if not starting.done():
-            _end_now(f"its start could not be undone within {timeout_ms} ms ({ALLOWED_BY})", 1)
+            _end_now(f"the interrupted start was not rolled back within {timeout_ms} ms ({ALLOWED_BY})", 1)
         if not starting.cancelled() and (error := starting.exception()) is not None:
-            _log.warning("a start that was given up ended with an error", reason=str(error))
+            _log.warning("an interrupted start failed", reason=str(error))
         return
     if starting.exception() is not None:
         stopping.cancel()
@@ -113,12 +113,12 @@ async def serve(service: Service, on_ready: Callable[[Service], None]) -> None:
         async with asyncio.timeout(timeout_ms / 1000):
             await service.close()
     except TimeoutError:
-        _end_now(f"it did not stop within {timeout_ms} ms ({ALLOWED_BY})", 1)
+        _end_now(f"the service did not stop within {timeout_ms} ms ({ALLOWED_BY})", 1)
     _log.info("stopped")
 
 
 def _end_now(reason: str, code: int) -> None:
-    _log.error("ending at once", reason=reason)
+    _log.error("exiting immediately", reason=reason)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -126,7 +126,7 @@ def _end_now(reason: str, code: int) -> None:
 
 def _warn(loaded: Loaded[C]) -> None:
     if loaded.ignored_keys:
-        _log.warning("configuration keys without a use here", keys=", ".join(loaded.ignored_keys))
+        _log.warning("unused configuration keys", keys=", ".join(loaded.ignored_keys))
     for warning in loaded.value.warnings():
         _log.warning(warning)
 
@@ -146,7 +146,7 @@ def _announce(service: Service, seconds: float) -> None:
 
 
 def _age_s() -> float:
-    """How long this process has lived, so that the ready line counts the imports too; 0 where unknown."""
+    """Return the age of this process in seconds, so that the ready line includes imports; 0 if unknown."""
     try:
         stat = Path("/proc/self/stat").read_text(encoding="ascii")
         ticks = int(stat.rpartition(")")[2].split()[19])

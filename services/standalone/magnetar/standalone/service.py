@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One line of the ready message: where something can be reached or is kept."""
+    """One line of the ready message: an address or a directory."""
 
     label: str
     text: str
@@ -17,24 +17,26 @@ class Address:
 
 
 class Service(Protocol):
-    """Starts, serves until it is closed, and is used once."""
+    """A service that starts once, serves, and closes."""
 
     @property
     def shutdown_timeout_ms(self) -> int:
-        """How long `close` may take before the process ends anyway."""
+        """Timeout of `close`, after which the process exits anyway."""
         ...
 
     @property
     def addresses(self) -> Sequence[Address]:
-        """Where it is reached, once it has started."""
+        """Return the service's addresses, after the start."""
         ...
 
     async def start(self) -> None:
-        """Return once it serves. Raises MagnetarError or OSError; then nothing is left open."""
+        """Start; returns when the service is ready. Raises MagnetarError or OSError, with nothing left
+        open.
+        """
         ...
 
     async def close(self) -> None:
-        """Stop in good order; idempotent."""
+        """Stop gracefully. Idempotent."""
         ...
 
 
@@ -42,5 +44,5 @@ class ServiceConfig(Protocol):
     """The settings of a service."""
 
     def warnings(self) -> list[str]:
-        """Warnings about valid settings that may be unintended."""
+        """Return warnings about valid settings that may be unintended."""
         ...

@@ -1,9 +1,8 @@
-"""The composition: metadata, storage, broker and HTTP in one process, started and stopped in order.
+"""Composes metadata, storage, broker and HTTP in one process, and starts and stops them in order.
 
-Start: the metadata file, the log (recovered), then HTTP, whose health says 'not ready' before and behind it,
-then the clients' socket, so that no client is accepted that cannot be served, and last the port for jobs.
-Stop is the reverse: jobs end, clients are notified, accepted messages are confirmed, cursors are flushed,
-HTTP closes, then storage.
+Start order: the metadata file, the log with its recovery, HTTP, the client socket, and the port for jobs.
+Health is 'not ready' until clients can be served. The stop order is the reverse: jobs end, clients are
+notified, accepted messages are confirmed, cursors are flushed, HTTP closes, then storage.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from magnetar.standalone.service import Address
 from magnetar.standalone.start_error import CannotStart, listed, reason
 
 LEDGERS_DIRECTORY: Final = "ledgers"
-"""Beside the metadata file in the data directory: the log with every entry."""
+"""Directory of the log with all entries, beside the metadata file in the data directory."""
 
 READ_THREADS_MAX: Final = 4
-"""Threads for reads that miss the page cache and for the log's file work."""
+"""Threads for uncached reads and for the log's file operations."""
 
 
 class Standalone:
-    """One Magnetar over one data directory. Use it once: `start`, then `close`."""
+    """A standalone Magnetar with one data directory, for a single use: `start`, then `close`."""
 
     def __init__(self, config: StandaloneConfig, data_dir: Path) -> None:
         self.config = config.advertised()
@@ -74,7 +73,7 @@ class Standalone:
         ]
 
     async def start(self) -> None:
-        """Recover what the data directory holds and listen; nothing is left open when it fails.
+        """Recover the data directory and listen; nothing is left open after a failure.
 
         Raises ConfigError or CannotStart with every problem found, or another MagnetarError.
         """
@@ -85,13 +84,13 @@ class Standalone:
             raise
 
     async def close(self) -> None:
-        """Stop in the reverse order of the start; idempotent."""
+        """Stop in the reverse order of the start. Idempotent."""
         await self._opened.aclose()
 
     async def _start(self) -> None:
         problems = self.config.problems()
         if problems:
-            raise ConfigError(listed("the configuration cannot be used", problems))
+            raise ConfigError(listed("invalid configuration", problems))
         problems = ports_in_use(self.config.broker.listener) + self._jobs_port_in_use()
         try:
             ledgers = await self._open_storage()
@@ -135,17 +134,18 @@ class Standalone:
     async def _refuse_older_metadata(
         self, ledgers: LocalLedgerStore, metadata: MetadataStore, keys: Keys
     ) -> None:
-        """Raises StorageError when there are entries of ledgers that metadata has not made yet."""
+        """Raises StorageError when the log has entries of ledgers newer than the metadata."""
         last_id = max((ledger.ref.id for ledger in ledgers.log.ledgers()), default=0)
         counter = await metadata.get(keys.ledger_id_counter)
         if last_id < (1 if counter is None else decode(Counter, counter.value).next):
             return
         path, cluster = self.config.metadata_path(self.data_dir), self.config.broker.cluster_name
         raise StorageError(
-            f"{LEDGERS_DIRECTORY}/ holds ledger {last_id}, which the metadata does not know of yet: it is "
-            "older, and both must be kept, moved and restored together. If nothing newer is left of it, say "
-            f"`magnetar admin --metadata sqlite:{path} --cluster {cluster} metadata mark-restored`: what was "
-            "written since is not served then, and nothing is deleted until `release`"
+            f"{LEDGERS_DIRECTORY}/ has ledger {last_id}, which is newer than the metadata: the "
+            "metadata is an older "
+            "copy. Keep, move and restore both together. If there is no newer copy of the metadata, run "
+            f"`magnetar admin --metadata sqlite:{path} --cluster {cluster} metadata mark-restored`: newer "
+            "data is then not served, and nothing is deleted until `release`"
         )
 
     async def _open_sockets(self, ledgers: ManagedLedgerContext) -> None:
@@ -183,7 +183,7 @@ class Standalone:
 
 
 async def _refuse_lost_ledgers(disk: Disk, metadata: MetadataStore, keys: Keys) -> None:
-    """Raises StorageError when metadata has ledgers and the directory of their entries is a fresh one."""
+    """Raises StorageError when metadata has ledgers but the directory of their entries is empty."""
     if COOKIE in disk.listdir(""):
         return
     ledgers = (await metadata.children(keys.ledgers_prefix)).items

@@ -1,4 +1,4 @@
-"""Why a process does not start, in one message: all problems at once."""
+"""Error that lists all reasons why a process cannot start."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from magnetar.common.errors import MagnetarError
 
 
 class CannotStart(MagnetarError):
-    """The process cannot serve; the message lists every reason that was found, one a line."""
+    """The process cannot start; the message lists every reason, one per line."""
 
 
 def reason(error: Exception) -> str:
-    """Text of an error, without the errno and arguments of an OSError."""
+    """Return the text of an error, without the errno and arguments of an OSError."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def listed(what: str, problems: list[str]) -> str:
-    """A heading and the problems, one a line."""
+    """Return a heading and the problems, one per line."""
     return f"{what}:\n" + "\n".join(f"  - {problem}" for problem in problems)

@@ -1,7 +1,7 @@
-"""Pages of a broker's HTTP port while no broker runs behind it: live, and not ready.
+"""Health pages of a broker's HTTP port while the broker waits for metadata: live, and not ready.
 
-A term of a broker in its cluster waits for metadata before it has anything to show. Whoever restarts
-processes that do not answer must not restart this one for it: metadata would be away from the next one, too.
+A liveness probe must not restart the process during that wait: metadata would be unavailable to the next
+process as well.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from magnetar.common.obs.http_pages import HttpPages, text_page
 
 
 class NoBrokerYet:
-    """Answers health on a port that the broker's own HTTP takes over. Use it once: `start`, then `close`."""
+    """Serves health on the HTTP port until the broker takes it over, for a single use: `start`, then
+    `close`.
+    """
 
     def __init__(self, why: str) -> None:
-        """`why`: the reason why clients are refused yet."""
+        """`why` returns the reason why clients are refused."""
         self._pages = HttpPages(
             {
                 health.LIVEZ: lambda: text_page(health.live()),
@@ -23,10 +25,10 @@ class NoBrokerYet:
         )
 
     async def start(self, host: str, port: int) -> None:
-        """Listen, unless the port is any free one, which nobody knows yet. Raises OSError."""
+        """Listen, unless port 0 picks a free one, which no probe can know yet. Raises OSError."""
         if port:
             await self._pages.start(host, port)
 
     async def close(self) -> None:
-        """Leave the port to the broker; idempotent."""
+        """Release the port to the broker. Idempotent."""
         await self._pages.close()

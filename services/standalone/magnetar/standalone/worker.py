@@ -15,10 +15,10 @@ _log = get_logger("magnetar.workers")
 
 
 class Worker(ClusterBroker):
-    """A broker that stops when the process that started it is gone."""
+    """A broker that stops when its parent process ends."""
 
     def __init__(self, config: ClusterBrokerConfig, worker: int, descriptor: int = 0) -> None:
-        """`descriptor`: what ends when the process that started this one does."""
+        """`descriptor` is a pipe that ends with the parent process."""
         super().__init__(worker_config(config, worker))
         self._descriptor = descriptor
 
@@ -39,5 +39,5 @@ class Worker(ClusterBroker):
             ended = True
         if ended:
             asyncio.get_running_loop().remove_reader(self._descriptor)
-            _log.warning("the process that started this worker is gone: stopping")
+            _log.warning("the parent process of this worker ended: stopping")
             ask_to_stop()

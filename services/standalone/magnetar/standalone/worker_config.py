@@ -1,4 +1,4 @@
-"""Configuration of one of several brokers on a machine: the same, on ports of its own."""
+"""Configuration of one of several brokers on a machine: the same settings with shifted ports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
 
 def worker_config(config: ClusterBrokerConfig, worker: int) -> ClusterBrokerConfig:
-    """The configuration of worker number `worker`, from 0: every port that is given, and so many more."""
+    """Return the configuration of worker number `worker`, from 0: every given port plus that number."""
     listener = config.broker.listener
     return replace(
         config,
@@ -30,7 +30,7 @@ def _later(port: int, worker: int) -> int:
 
 
 def _listeners_later(text: str, worker: int) -> str:
-    """advertisedListeners, every port so many higher; what is no listener is left for others to refuse."""
+    """Return advertisedListeners with every port raised; invalid listeners are kept for later validation."""
     return ",".join(_listener_later(each.strip(), worker) for each in text.split(","))
 
 

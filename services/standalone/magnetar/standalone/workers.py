@@ -1,12 +1,9 @@
-"""`magnetar broker --workers N`: brokers side by side on one machine, each a process with a core of its own.
+"""`magnetar broker --workers N`: runs N brokers on one machine, one process each.
 
-A broker keeps one core busy; more cores are more brokers. Each worker is a broker like any other: it is
-registered under its own address and owns bundles of its own. The process that is started with `--workers` is
-none itself. It starts the same command once per worker, says which worker each is, passes on that it is asked
-to stop, and starts again what died.
-
-A worker ends when the input that it was given ends: so none outlives the process that started it, whatever
-became of that.
+A broker uses one core, so more cores need more brokers. Each worker is an ordinary broker: it registers
+under its own address and owns its own bundles. The parent process is not a broker. It starts the same command
+once per worker with the worker's number, forwards stop signals, and restarts workers that died.
+A worker stops when its standard input ends, so no worker outlives the parent process.
 """
 
 from __future__ import annotations
@@ -36,17 +33,17 @@ PORT_MAX: Final = 65_535
 
 AGAIN_AFTER_S: Final = 1.0
 AGAIN_AFTER_MAX_S: Final = 30.0
-"""Before a worker that died is started again: the first wait, doubling up to the last."""
+"""Delay before a dead worker is restarted, in seconds: the first value, doubled up to the last."""
 
 LIVED_S: Final = 60.0
-"""A worker that lived so long begins with the first wait."""
+"""Lifetime in seconds after which a worker's restart delay is reset."""
 
 KILLED_LATER_MS: Final = 2_500
 STOPS_LATER_MS: Final = 5_000
-"""Beyond the time that a worker may take to stop: when it is killed, and when we end anyway."""
+"""Seconds after a worker's stop timeout: until it is killed, and until this process ends anyway."""
 
 READY: Final = "magnetar ready in "
-"""How the line begins that a service prints where there is no terminal."""
+"""Prefix of the ready line that a service prints without a terminal."""
 
 
 def _ports(config: ClusterBrokerConfig) -> dict[str, int]:
@@ -59,7 +56,7 @@ def _ports(config: ClusterBrokerConfig) -> dict[str, int]:
 
 
 def problems_of(config: ClusterBrokerConfig, workers: int) -> list[str]:
-    """Problems of this number of workers with this configuration."""
+    """Return conflicts between the number of workers and the configuration."""
     found = config.problems()
     each = [worker_config(config, number) for number in range(workers)]
     every_port = [port for one in each for port in _ports(one).values() if port]
@@ -71,12 +68,14 @@ def problems_of(config: ClusterBrokerConfig, workers: int) -> list[str]:
             )
     too_high = [port for port in every_port if port > PORT_MAX]
     if too_high:
-        found.append(f"there is no port {min(too_high)}, which one of {workers} workers would have")
+        found.append(
+            f"invalid port {min(too_high)} for one of {workers} workers: use lower ports or fewer workers"
+        )
     return found
 
 
 def ports_in_use(config: ClusterBrokerConfig, workers: int) -> list[str]:
-    """Which ports of the workers are taken; the real bind still has the word."""
+    """Return the ports of the workers that are in use. The later bind is authoritative."""
     host = config.broker.listener.bind_address
     each = [_ports(worker_config(config, number)) for number in range(workers)]
     return [
@@ -88,19 +87,21 @@ def ports_in_use(config: ClusterBrokerConfig, workers: int) -> list[str]:
 
 @dataclass(slots=True)
 class _Worker:
-    """One of them, as it is now."""
+    """A running worker."""
 
     number: int
     process: asyncio.subprocess.Process | None = None
     reached_at: str = ""
-    """Its ready line; "" before."""
+    """Ready line of the worker; empty before it is ready."""
 
 
 class Workers:
     """Implements `service.Service`. Use it once: `start`, then `close`."""
 
     def __init__(self, config: ClusterBrokerConfig, count: int, command: Sequence[str] | None = None) -> None:
-        """`command` starts a worker once `--worker` and its number are added; else it is our own."""
+        """`command` starts a worker when `--worker` and its number are appended; default: this process's
+        command.
+        """
         self._config = config.advertised()
         self._command = list(command or [sys.executable, *sys.orig_argv[1:]])
         self._workers = [_Worker(number) for number in range(count)]
@@ -117,14 +118,14 @@ class Workers:
         return [*found, Address("metadata", self._config.metadata.url)]
 
     async def start(self) -> None:
-        """Return once all of them serve.
+        """Start all workers; returns when all are ready.
 
-        Raises ConfigError or CannotStart with every problem found, CannotStart when one of them ends.
+        Raises ConfigError or CannotStart with every problem found, and CannotStart when a worker ends.
         """
         config, count = self._config, len(self._workers)
         problems = problems_of(config, count)
         if problems:
-            raise ConfigError(listed("the configuration cannot be used", problems))
+            raise ConfigError(listed("invalid configuration", problems))
         problems = ports_in_use(config, count)
         if problems:
             raise CannotStart(listed("magnetar cannot start", problems))
@@ -132,7 +133,7 @@ class Workers:
             await asyncio.gather(*(self._launch(worker) for worker in self._workers))
             ready = await asyncio.gather(*(self._until_ready(worker) for worker in self._workers))
             problems = [
-                f"worker {worker.number} ended with exit code {_status(worker)}; what it said is above"
+                f"worker {worker.number} ended with exit code {_status(worker)}; see its output above"
                 for worker, served in zip(self._workers, ready, strict=True)
                 if not served
             ]
@@ -148,7 +149,7 @@ class Workers:
             self._tasks.spawn(self._watch(worker), f"worker {worker.number}")
 
     async def close(self) -> None:
-        """Have all of them stop in good order, and wait for that; idempotent. One that does not is killed."""
+        """Stop all workers gracefully and wait; kill those that exceed the timeout. Idempotent."""
         self._closing = True
         await self._tasks.close()
         running = [one.process for one in self._workers if one.process and one.process.returncode is None]
@@ -165,8 +166,8 @@ class Workers:
         try:
             async with asyncio.timeout(late_s):
                 await process.wait()
-        except TimeoutError:  # it stands still, or waits for something that does
-            _log.error("worker does not stop: it is killed", worker=worker.number, pid=process.pid)
+        except TimeoutError:  # The worker hangs, or waits for something that hangs.
+            _log.error("worker did not stop in time: killing it", worker=worker.number, pid=process.pid)
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
@@ -178,12 +179,12 @@ class Workers:
             *("--worker", str(worker.number)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C comes to us alone, and from us to them
+            start_new_session=True,  # Only this process receives Ctrl-C, and forwards it to the workers.
         )
         _log.info("worker started", worker=worker.number, pid=worker.process.pid)
 
     async def _until_ready(self, worker: _Worker) -> bool:
-        """Whether it came to serve; False once its output has ended before."""
+        """Wait for the worker's ready line; returns False when its output ends first."""
         process = worker.process
         assert process is not None
         assert process.stdout is not None
@@ -197,7 +198,7 @@ class Workers:
         return False
 
     async def _watch(self, worker: _Worker) -> None:
-        """Until it stops in good order: say how it ended, and start it again."""
+        """Log each unexpected end of the worker and restart it, until a regular stop."""
         wait_s = AGAIN_AFTER_S
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -208,13 +209,13 @@ class Workers:
                 print(line.decode(errors="replace").rstrip(), flush=True)
             status = await worker.process.wait()
             if status == 0:
-                _log.info("worker was stopped, and stays so", worker=worker.number)
+                _log.info("worker was stopped; not restarting", worker=worker.number)
                 if all(one.process and one.process.returncode == 0 for one in self._workers):
                     ask_to_stop()
                 return
             if loop.time() - began > LIVED_S:
                 wait_s = AGAIN_AFTER_S
-            _log.error("worker died, starting it again", worker=worker.number, status=status, after_s=wait_s)
+            _log.error("worker died; restarting", worker=worker.number, status=status, after_s=wait_s)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, AGAIN_AFTER_MAX_S)
             began = loop.time()
@@ -224,7 +225,7 @@ class Workers:
                 _log.error("worker cannot be started", worker=worker.number, reason=reason(error))
                 continue
             if await self._until_ready(worker):
-                _log.info("worker serves again", worker=worker.number, at=worker.reached_at)
+                _log.info("worker is ready again", worker=worker.number, at=worker.reached_at)
 
 
 def _status(worker: _Worker) -> int | None:

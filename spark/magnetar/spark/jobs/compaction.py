@@ -1,4 +1,4 @@
-"""The latest message of each key as a frame, and writing a frame as Parquet."""
+"""Selects the latest message of each key as a frame, and writes a frame as Parquet."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RESULT_NAME: Final = "_latest.json"
 
 
 class LocationInUse(MagnetarError):
-    """There are files where the result is to go."""
+    """The target of the result has files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ def source_columns() -> tuple[str, ...]:
 def latest_by_key(messages: DataFrame) -> DataFrame:
     """The latest message of each key; keys whose latest message has no value are left out.
 
-    Within a topic, or partition, the latest is the one that stands last. A key that was published to several
-    of them has the one that a broker took last. Messages without a key, and entries that nobody could decode,
-    belong to no key. `messages` has the columns of `source_columns`.
+    Within a topic or partition, the latest message is the last one. Across several, it is the one with the
+    latest publish time. Messages without a key and undecodable entries are left out. `messages` has the
+    columns of `source_columns`.
     """
     keyed = messages.where(f.col("key").isNotNull() & f.col("raw_reason").isNull()).drop("raw_reason")
     position = f.struct("ledger_id", "entry_id", "batch_index")
     row = f.struct(*[name for name in COLUMNS if name not in ("topic", "key")])
-    # Only what stands last in a topic counts; clocks decide between topics alone.
+    # Position decides within a topic; clocks decide only between topics.
     last = keyed.groupBy("topic", "key").agg(f.max_by(row, position).alias("row"))
     across = f.struct(f.col("row.broker_publish_time"), f.col("topic"))
     latest = last.groupBy("key").agg(f.max_by(f.struct("topic", "row"), across).alias("latest"))
@@ -105,7 +105,7 @@ def latest_by_key(messages: DataFrame) -> DataFrame:
 
 
 def check_location(location: str, *, overwrite: bool) -> list[str]:
-    """The files of an earlier run. Raises LocationInUse when one of them may not be replaced."""
+    """Return the files of an earlier run. Raises LocationInUse when one of them must not be replaced."""
     found = [each.path for each in open_store(location).list()]
     others = [path for path in found if not _is_ours(path)]
     if others:
@@ -142,7 +142,7 @@ def write_parquet(frame: DataFrame, location: str, run: str, replaced: list[str]
 
 
 class LatestFiles(DataSource):
-    """Writes a frame as Parquet files of one run, which count once `RESULT_NAME` names them."""
+    """Writes a frame as Parquet files of one run; they are valid after `RESULT_NAME` lists them."""
 
     @classmethod
     def name(cls) -> str:
@@ -159,7 +159,9 @@ class _FilesWriter(DataSourceArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """The file of one task; tries of a task write the same name. A task without rows writes none."""
+        """Write the file of one task; attempts of a task use the same name. A task without rows writes
+        none.
+        """
         task = TaskContext.get()
         assert task is not None, "files are written in tasks of Spark"
         first = next((batch for batch in iterator if batch.num_rows), None)
@@ -172,7 +174,7 @@ class _FilesWriter(DataSourceArrowWriter):
         files = [each for each in messages if isinstance(each, _File) and each.rows]
         store = open_store(self._location)
         if not files:
-            # Queries find the columns, if no row.
+            # An empty result still has its columns.
             files = [_put(store, self._schema, (), f"latest-{self._run}-00000.parquet")]
         result = {
             "run": self._run,
@@ -190,7 +192,7 @@ class _FilesWriter(DataSourceArrowWriter):
 
 
 def _put(store: ObjectStore, schema: StructType, batches: Iterable[pa.RecordBatch], name: str) -> _File:
-    """One file, made here and put there whole."""
+    """Write a file locally and upload it as a whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import to_arrow_schema

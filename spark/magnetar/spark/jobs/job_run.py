@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def add_common(command: argparse.ArgumentParser) -> None:
-    """The options of every job."""
+    """Add the options common to all jobs."""
     command.add_argument(
         "--service",
         default=os.environ.get(SERVICE_VARIABLE) or DEFAULT_SERVICE,
@@ -103,7 +103,7 @@ def exit_code_of(act: Callable[[], int]) -> int:
 
 
 class JobFailed(MagnetarError):
-    """Tasks of a job failed, however often they were tried."""
+    """Tasks of a job failed after all retries."""
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _tasks(context: Any, group: str) -> tuple[int, int]:
 
 
 def run_tasks(session: SparkSession, act: Callable[[Any], T], tasks: Sequence[Any]) -> list[T]:
-    """The results of `act` for each, a task each, in order."""
+    """Return the results of `act` in order, with one task per item."""
     if not tasks:
         return []
     results: list[T] = session.sparkContext.parallelize(list(tasks), len(tasks)).map(act).collect()

@@ -33,7 +33,7 @@ from magnetar.spark.scratch import scratch_directory
 
 PIECE_BYTES: Final = 4 << 20
 TOLD_MAX: Final = 20
-"""Differences of one object that are told one by one; all are counted."""
+"""Maximum differences of one object that are listed; all are counted."""
 
 _VALUE_CHARS: Final = 80
 _GONE: Final = (NoSuchLedger, NoSuchObject, OnlyCopy)
@@ -51,7 +51,7 @@ class CompareTask:
     part: Part
     exact: bool
     source: LedgerSource | None
-    """None: there is nothing any more that it could be compared with but its manifest."""
+    """None: the entries are gone, and only the manifest can be compared."""
     service: ServiceAddress
     """Broker that knows whether the ledger still exists."""
 
@@ -70,7 +70,7 @@ class Comparison:
     told: list[str] = field(default_factory=list)
     """The first of them, in words."""
     gone: bool = False
-    """It was trimmed, or left the bookies, while it was compared."""
+    """Whether the ledger was trimmed, or deleted from bookies, during the comparison."""
 
     def differ(self, what: str) -> None:
         self.differences += 1
@@ -79,7 +79,7 @@ class Comparison:
 
 
 def compare_part(task: CompareTask) -> Comparison:
-    """Compare one object; raises only where another try may do better."""
+    """Compare one object; raises only errors for which a retry may help."""
     found = Comparison(task.topic, task.ledger_id, task.part.name)
     try:
         store = open_store(task.location)
@@ -87,7 +87,7 @@ def compare_part(task: CompareTask) -> Comparison:
             path = Path(directory) / task.part.name
             sound = _fetch(store, task, path, found)
             if not sound and not task.part.footer_bytes:
-                return found  # Arrow does not survive every footer, and nothing says whether this one is.
+                return found  # Arrow can crash on a damaged footer, so it is checked first.
             with PartReader(str(path), part=task.part) as reader, ExitStack() as stack:
                 for difference in reader.check().differences(task.part):
                     found.differ(difference)
@@ -118,12 +118,12 @@ def gone_meanwhile(
         return True
     if ledger is None or ledger.offload.path != path:
         return True  # Trimmed, or offloaded anew.
-    # The entries may go then; an object that is gone with them is a loss.
+    # The entries may be deleted then; a missing object is a loss.
     return not isinstance(error, NoSuchObject) and ledger.offload.left_bookies_ms > 0
 
 
 def _fetch(store: ObjectStore, task: CompareTask, path: Path, found: Comparison) -> bool:
-    """The object into a file; whether it has the bytes that the manifest says."""
+    """Download the object to a file; returns whether its bytes match the manifest."""
     name = f"{task.path}/{task.part.name}"
     digest, length = hashlib.sha256(), 0
     size = store.size(name)
@@ -221,7 +221,7 @@ def _compare_entry(
 
 
 def _by_entry(columns: Mapping[str, list[Any]]) -> dict[int, list[dict[str, Any]]]:
-    """Rows by entry, in order."""
+    """Return the rows grouped by entry, in order."""
     entries: dict[int, list[dict[str, Any]]] = {}
     names = tuple(columns)
     for values in zip(*columns.values(), strict=True):

@@ -32,7 +32,7 @@ CHUNK_BYTES: Final = 4 << 20
 """Bytes of entries in one read."""
 
 PATIENCE_S: Final = 90.0
-"""Seconds for which a task waits for entries that cannot be read now: they may be restarting."""
+"""Timeout in seconds for unreadable entries: bookies may be restarting."""
 
 PAUSE_S: Final = 0.2
 PAUSE_MAX_S: Final = 5.0
@@ -115,7 +115,7 @@ class BookieEntries:
         source = self._source
         found = await asyncio.to_thread(find_ledger, source.service, source.topic, source.ledger_id)
         if found is None or found.ledger_key != source.ledger_key or not found.HasField("bookies"):
-            raise NoSuchLedger(f"ledger {source.ledger_id} of {source.topic} is not on bookies any more")
+            raise NoSuchLedger(f"ledger {source.ledger_id} of {source.topic} is no longer on bookies")
         self._addresses.clear()
         self._addresses.update(found.bookies.addresses)
         return _closed(decode(LedgerMetadata, found.bookies.ledger_metadata))

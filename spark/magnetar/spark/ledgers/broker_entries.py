@@ -28,7 +28,7 @@ class BrokerEntries:
         self._channel.close()
 
     def read(self, first_entry_id: int, last_entry_id: int) -> Iterator[list[Run]]:
-        """See `Entries.read`. A stream that breaks is gone on with."""
+        """See `Entries.read`. A broken stream is resumed."""
         source = self._source
         ref = LedgerRef(source.ledger_id, source.ledger_key)
         for run in read_runs(

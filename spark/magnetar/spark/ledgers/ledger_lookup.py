@@ -8,7 +8,7 @@ from magnetar.spark.ledgers.ledger_source import ServiceAddress
 
 
 def find_ledger(service: ServiceAddress, topic: str, ledger_id: int) -> Ledger | None:
-    """A ledger of a topic as it is now; None when the topic has it no more.
+    """Return the current state of a ledger of a topic; None when the topic no longer has it.
 
     Raises TopicNotFound, and what else a call may.
     """

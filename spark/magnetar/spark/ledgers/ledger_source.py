@@ -12,7 +12,7 @@ class ServiceAddress:
     address: str
     """host:port of a broker's offload service."""
     trust_certs: str = ""
-    """PEM file that bookies are trusted by; empty: no TLS to bookies."""
+    """Trusted CA certificates for bookies (PEM file); empty: no TLS to bookies."""
     certificate: str = ""
     key: str = ""
     server_name: str = ""

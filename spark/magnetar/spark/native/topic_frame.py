@@ -56,9 +56,9 @@ class ColdFiles:
     paths: tuple[str, ...]
     attempts: tuple[str, ...]
     start: MessageAt | None
-    """None: from the beginning of these files on."""
+    """None: from the beginning of these files."""
     end: MessageAt | None
-    """None: to their end."""
+    """None: to the end of these files."""
     earlier: tuple[str, ...] = ()
     """Objects before them, only read for the chunks of messages that end in them."""
     earlier_from: MessageAt = BEGINNING
@@ -167,23 +167,23 @@ def _with_earlier(
 
 
 def hadoop_path(location: str, path: str) -> str:
-    """An object as Spark names it."""
+    """Return the URI of an object for Spark."""
     scheme, separator, rest = location.partition("://")
     return f"{_HADOOP_SCHEMES.get(scheme, scheme)}{separator}{rest.rstrip('/')}/{path}"
 
 
 def _hadoop_reads(spark: SparkSession, location: str) -> bool:
-    """Whether Spark has what it needs for a location: S3, for example, is a package of its own."""
+    """Return whether Spark has the packages for a location; S3, for example, needs an extra package."""
     scheme = location.partition("://")[0]
     jvm = getattr(spark, "_jvm", None)
-    if jvm is None:  # Over Spark Connect nobody can ask: what every Spark has is taken.
+    if jvm is None:  # Spark Connect has no JVM to query: assume the schemes that every Spark supports.
         return scheme in _EVERYWHERE
     try:
         configuration = spark._jsparkSession.sessionState().newHadoopConf()
         jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
     except Exception as error:  # py4j's, with Java's inside
         log.warning(
-            "Spark cannot read objects itself, the format magnetar does",
+            "Spark cannot read the objects directly; using the format magnetar",
             scheme=scheme,
             error=str(error)[:200],
         )
@@ -253,7 +253,7 @@ def _rows(spark: SparkSession, files: Sequence[ColdFiles], paths: Sequence[str])
 
 
 def _of_topic(files: ColdFiles, condition: Column, alone: bool) -> Column:
-    """The condition for the rows of one topic."""
+    """Return the condition for the rows of one topic."""
     return condition if alone else (f.col(TOPIC) != files.topic) | condition
 
 

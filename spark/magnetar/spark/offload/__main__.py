@@ -1,4 +1,4 @@
-"""`python -m magnetar.spark.offload`, and what spark-submit is given."""
+"""Entry point of `python -m magnetar.spark.offload` and of spark-submit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 if sys.path and Path(sys.path[0] or ".").resolve() == Path(__file__).resolve().parent:
-    del sys.path[0]  # spark-submit puts it there: the modules beside this one would hide others
+    del sys.path[0]  # spark-submit adds this directory, whose modules would hide others.
 
 from magnetar.spark.offload.command import main
 

@@ -39,7 +39,7 @@ STORE_PATIENCE_S: Final = 20.0
 """Seconds for which the driver retries its own writes and reads, beyond the store library's retries."""
 
 ASK_DEADLINE_S: Final = 6.0
-"""Timeout of the first calls: a user at a terminal wants to hear soon that no broker answers."""
+"""Timeout of the first calls, in seconds, so that an unavailable broker is reported soon."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         act = {"run": _run, "status": _status, "sweep": _sweep}[given.command]
         return act(given)
     except OffloadUnreachable as error:
-        hint = "start a broker, or say with --service where its magnetarControlPort is"
+        hint = "start a broker, or set --service to its magnetarControlPort"
         print(f"Error: {error}; {hint}", file=sys.stderr)
         return NO_BROKER
     except (ConfigError, ValueError) as error:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_in(session: SparkSession, arguments: Sequence[str]) -> int:
-    """`run` in a session that stays the caller's: for notebooks and tests. Raises what `main` tells."""
+    """Run the command `run` in a session owned by the caller, for notebooks and tests. Raises its errors."""
     return _run(parse(["run", *arguments]), session)
 
 
@@ -98,7 +98,7 @@ def _run(given: argparse.Namespace, session: SparkSession | None = None) -> int:
 
 @contextmanager
 def _stopped_by_signals(stop: Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM set `stop`: what is under way is given up in an orderly way."""
+    """Set `stop` on Ctrl-C and SIGTERM: running attempts are abandoned cleanly."""
     before = {
         number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
     }
@@ -229,9 +229,10 @@ def _sweep(given: argparse.Namespace) -> int:
             else:
                 would = "would be " if given.dry_run else ""
                 print(
-                    f"{location}: {swept.deletions} deleted ledgers and {swept.directories} attempts that "
-                    f"nobody names ({swept.objects} objects, {megabytes(swept.byte_length)}) {would}swept; "
-                    f"{swept.waiting} younger attempts wait"
+                    f"{location}: {swept.deletions} deleted ledgers and {swept.directories} "
+                    "unreferenced attempts "
+                    f"({swept.objects} objects, {megabytes(swept.byte_length)}) {would}swept; "
+                    f"{swept.waiting} younger attempts kept"
                 )
             for reason in swept.failed:
                 print(f"Error: {reason}", file=sys.stderr)
@@ -240,7 +241,7 @@ def _sweep(given: argparse.Namespace) -> int:
 
 
 def _topics(channel: OffloadChannel, given: argparse.Namespace) -> list[str]:
-    """Full names, partitions for partitioned topics; none when none was asked for."""
+    """Return full topic names, with the partitions of partitioned topics; empty without --topic."""
     found: list[str] = []
     if given.topic:
         found += channel.topics(given.topic)

@@ -16,7 +16,7 @@ _ENVELOPE = struct.Struct("<qqqIH")
 
 
 def envelope_crc(runs: Iterable[Run], crc: int = 0) -> int:
-    """Going on from `crc`."""
+    """Return the checksum, continued from `crc`."""
     pack = _ENVELOPE.pack
     for run in runs:
         counts, index = run.message_counts, run.first_index

@@ -1,7 +1,7 @@
 """Heartbeats of the running attempts: without them another job takes over their ledgers.
 
-One thread asks Begin once more for each, from time to time. An attempt that is refused is over: somebody took
-its ledger, or the ledger is gone, and what it still writes nobody will read.
+One thread repeats Begin for each attempt periodically. A refused attempt is over: another attempt has its
+ledger, or the ledger was deleted, and the objects it still writes are ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Beating:
     ledger: Ledger
     attempt: bytes
     lost: str = ""
-    """The reason why it is over; empty while it lives."""
+    """Reason why the attempt is over; empty while it is running."""
 
 
 class Heartbeats:
@@ -60,7 +60,7 @@ class Heartbeats:
 
     @contextmanager
     def of(self, ledger: Ledger, attempt: bytes) -> Iterator[Beating]:
-        """The attempt lives until the end of the block."""
+        """Send heartbeats for the attempt until the end of the block."""
         beating = Beating(ledger, attempt)
         with self._lock:
             self._beating.add(beating)
@@ -71,7 +71,7 @@ class Heartbeats:
                 self._beating.discard(beating)
 
     def beat(self) -> None:
-        """One sign of life of each."""
+        """Send one heartbeat for each attempt."""
         with self._lock:
             alive = [each for each in self._beating if not each.lost]
         for each in alive:

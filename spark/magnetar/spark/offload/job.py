@@ -1,6 +1,6 @@
-"""The driver: rounds of asking which ledgers wait and offloading them, several at a time.
+"""The driver: each round lists pending ledgers and offloads them, several concurrently.
 
-A ledger that failed is not tried again in the same round, and later with growing pauses. What is unsettled is
+A failed ledger is not retried in the same round, and later with increasing delays. Unsettled attempts are
 settled at the beginning of each round and once more at the end.
 """
 
@@ -21,11 +21,11 @@ from magnetar.spark.offload.outcomes import Outcome, Result
 log = get_logger(__name__)
 
 WANTED_MOST: Final = 500
-"""Ledgers asked for at a time."""
+"""Page size of the list of pending ledgers."""
 
 RETRY_S: Final = 30.0
 RETRY_MAX_S: Final = 3_600.0
-"""Before a ledger is tried again that failed: the first pause, doubling up to the last."""
+"""Delay before a failed ledger is retried, in seconds: the first value, doubled up to the last."""
 
 UNPAUSED_MAX: Final = 200
 """Ledgers of a round, after which no other is tried before its pause is over."""
@@ -35,7 +35,7 @@ Key = tuple[str, int, int]
 
 
 class Waiting(Protocol):
-    """Lists the ledgers that wait."""
+    """Lists the pending ledgers."""
 
     def wanted(self, topics: Iterable[str] = (), *, most: int = 0) -> WantedResponse: ...
 
@@ -71,14 +71,14 @@ class Totals:
 
 @dataclass(slots=True)
 class _Failure:
-    """A ledger that failed here."""
+    """A ledger whose offload failed in this job."""
 
     times: int
     next_try: float
 
 
 class Job:
-    """Goes through what waits. `run` is one round; `totals` tells of all."""
+    """Processes pending ledgers. `run` is one round; `totals` counts all rounds."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Job:
         self.totals = Totals()
 
     def run(self) -> list[Outcome]:
-        """One round: until nothing waits that was not tried in it. Raises what `wanted` raises."""
+        """Run one round, until every pending ledger was tried. Raises the errors of `wanted`."""
         outcomes = self.settle()
         tried: set[Key] = set()
         with ThreadPoolExecutor(self._at_once, "ledger") as pool:
@@ -163,7 +163,7 @@ class Job:
                 # all the same; if they fail once more they wait behind all others.
                 room = max(0, UNPAUSED_MAX - len(tried))
                 return untried[: min(self._at_once, room)]
-            most *= 2  # all that came were tried: what follows them is further on
+            most *= 2  # All of this page were tried: continue with the next page.
 
     def _pauses(self, ledger: Ledger) -> bool:
         failure = self._failures.get(_key(ledger))

@@ -1,13 +1,11 @@
-"""One ledger on its way out: begun, written, verified, committed; or given up, so that the next job takes it.
+"""Offload of one ledger: begin, write, verify, commit; or fail, so that the next job takes it.
 
     Begin -> sizes of some entries -> parts -> manifest -> everything read back and compared -> Complete
 
-Each step before Complete can be lost at any moment: its objects lie in a directory that belongs to this
-attempt alone, and nothing reads them unless Complete says so. What fails is told by Fail. An attempt that can
-do neither, because it died or nobody answers, is taken over by a later one, and its objects are swept.
-
-Only Complete may leave doubt: whoever is not answered cannot know whether it counts. Such an attempt is kept
-as it is, never failed and never cleaned up, and is completed later (`settle`).
+Steps before Complete can be lost at any time: the objects are in a directory of this attempt and are not read
+before Complete. Failures are reported with Fail. An attempt that can call neither, because it died or no
+broker answers, is taken over by a later attempt, and its objects are swept. Without a response to Complete,
+its outcome is unknown. Such an attempt is never failed and never cleaned up; `settle` completes it later.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offloader:
-    """Takes ledgers through, from several threads at a time."""
+    """Offloads ledgers, from several threads concurrently."""
 
     service: Service
     address: ServiceAddress
@@ -82,9 +80,9 @@ class Offloader:
     heartbeats: Heartbeats
     watcher: Watcher
     patience: Patience
-    """Patience with brokers."""
+    """Retry policy for brokers."""
     store_patience: Patience
-    """Patience with the object store, where the driver itself writes and reads."""
+    """Retry policy for the driver's own object store operations."""
     new_attempt: Callable[[], bytes]
     """16 random bytes."""
     wall_ms: Callable[[], int]
@@ -123,7 +121,7 @@ class Offloader:
         except MagnetarError as error:
             if not may_pass(error):
                 return replace(outcome, reason=str(error))
-            # Not answered: it may have begun all the same, then it has to be given up.
+            # No response: the attempt may have begun, and then must be failed.
             return replace(outcome, result=Result.UNSETTLED, reason=str(error), given_up=attempt)
         try:
             with self.heartbeats.of(ledger, attempt.attempt) as beating:
@@ -147,7 +145,7 @@ class Offloader:
         try:
             self.patience.call(lambda: self.service.complete(complete))
         except MagnetarError as error:
-            if may_pass(error):  # it may count or not: whatever it is, these objects stay
+            if may_pass(error):  # Complete may have succeeded: the objects must be kept.
                 return replace(outcome, result=Result.UNSETTLED, reason=str(error), complete=complete)
             return self._give_up(outcome, ledger, attempt, str(error))
         return outcome
@@ -158,7 +156,7 @@ class Offloader:
         """Return the request of Complete, once everything was written and read back."""
         state = ledger.offload
         if not state.location or not state.path:
-            raise TasksFailed("the broker did not say where the ledger's objects go")
+            raise TasksFailed("the broker did not return a location for the ledger's objects")
         store = self.open_store(state.location)
         self._claim(store, ledger)
         bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
@@ -265,12 +263,12 @@ class Offloader:
         log.warning("ledger not offloaded", topic=ledger.topic, ledger=ledger.ledger_id, reason=reason)
         outcome = replace(outcome, result=Result.FAILED, reason=reason)
         try:
-            self._fail(attempt, reason)  # once: also a job that is stopped says so
+            self._fail(attempt, reason)  # Once, also when the job is stopped.
         except MagnetarError as error:
             if may_pass(error):
                 return replace(outcome, result=Result.UNSETTLED, given_up=attempt)
-            # The ledger is not this attempt's any more: whoever took it says what becomes of it, and what
-            # lies in this attempt's directory is left to the sweep.
+            # Another attempt owns the ledger now and decides its outcome. The sweep deletes the objects in
+            # this attempt's directory.
             return replace(outcome, reason=f"{reason}; then: {error}")
         self._clean_up(ledger)
         return outcome
@@ -279,7 +277,7 @@ class Offloader:
         self.service.fail(*_fields(attempt), reason[:REASON_CHARS_MAX])
 
     def _clean_up(self, ledger: Ledger) -> None:
-        """The objects of an attempt that was given up, as far as that goes; the sweep does the rest."""
+        """Delete the objects of a failed attempt as far as possible; the sweep deletes the rest."""
         state = ledger.offload
         try:
             store = self.open_store(state.location)
@@ -309,7 +307,7 @@ class _LedgerCourse:
 
 
 def named(error: MagnetarError) -> str:
-    """An error with its kind, for people."""
+    """Return an error's type and message."""
     return f"{type(error).__name__}: {error}"
 
 

@@ -11,7 +11,9 @@ from magnetar.spark.offload.tasks import MeasureTask, TaskFailure
 
 
 def measure_entries(task: MeasureTask) -> list[int] | TaskFailure:
-    """Their sizes in bytes, in the order of the task; raises only where another try may do better."""
+    """Return entry sizes in bytes, in the order of the task; raises only errors for which a retry may
+    help.
+    """
     try:
         with open_entries(task.source) as entries:
             return [

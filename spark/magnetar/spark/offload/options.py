@@ -21,11 +21,12 @@ _CREDENTIALS: Final = (
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all three commands."""
     made = argparse.ArgumentParser(
-        prog="magnetar offload", description="Closed ledgers as Parquet: offload them, see how far, sweep."
+        prog="magnetar offload",
+        description="Offload closed ledgers as Parquet, show their state, sweep objects.",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_run(commands.add_parser("run", help="offload what waits, with Spark", epilog=_CREDENTIALS))
-    _add_status(commands.add_parser("status", help="how far every ledger of some topics is"))
+    _add_run(commands.add_parser("run", help="offload pending ledgers with Spark", epilog=_CREDENTIALS))
+    _add_status(commands.add_parser("status", help="show the offload state of every ledger of topics"))
     _add_sweep(commands.add_parser("sweep", help="delete unreferenced objects", epilog=_CREDENTIALS))
     return made
 
@@ -37,12 +38,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if given.command == "run" and not (given.topic or given.topic_pattern):
         for name in ("want", "location", "exact", "again"):
             if getattr(given, name):
-                made.error(f"--{name} is for topics: name them with --topic or --topic-pattern")
+                made.error(f"--{name} needs topics: give --topic or --topic-pattern")
     says_what = given.command == "run" and (given.location or given.exact or given.before or given.again)
     if says_what and not given.want:
-        made.error("--location, --exact, --again and --before say what is wanted: give --want too")
+        made.error("--location, --exact, --again and --before need --want")
     if given.command == "status" and not (given.topic or given.topic_pattern):
-        made.error("which topics? name them with --topic or --topic-pattern")
+        made.error("no topics given: use --topic or --topic-pattern")
     return given
 
 
@@ -74,39 +75,39 @@ def _add_run(command: argparse.ArgumentParser) -> None:
     _add_common(command)
     _add_topics(command)
     command.add_argument(
-        "--want", action="store_true", help="first have the topics' closed ledgers offloaded, all of them"
+        "--want", action="store_true", help="first mark all closed ledgers of the topics for offload"
     )
     command.add_argument(
         "--location",
         default="",
         metavar="URI",
-        help="with --want: where they go, such as file:///dir or s3://bucket/prefix; else as policies say",
+        help="with --want: target, such as file:///dir or s3://bucket/prefix; default: as in policies",
     )
     command.add_argument(
-        "--exact", action="store_true", help="with --want: keep the bytes of entries verbatim beside the rows"
+        "--exact", action="store_true", help="with --want: store the raw bytes of entries beside the rows"
     )
     command.add_argument(
         "--again",
         action="store_true",
-        help="with --want: those too that are offloaded and that bookies still have, such as damaged ones",
+        help="with --want: also offload again ledgers that bookies still store, such as damaged ones",
     )
     command.add_argument(
         "--before",
         default="",
         metavar="LEDGER:ENTRY",
-        help="with --want: only ledgers wholly before this message id",
+        help="with --want: only ledgers entirely before this message id",
     )
     command.add_argument(
         "--every",
         type=_positive,
         metavar="SECONDS",
-        help="look for more every so many seconds, until stopped; else once",
+        help="seconds between rounds, until stopped; default: one round",
     )
     command.add_argument(
         "--ledgers-at-once", type=_count, default=2, metavar="N", help="under way at a time (default: 2)"
     )
     command.add_argument(
-        "--ledgers-max", type=_count, default=0, metavar="N", help="stop a round after so many ledgers"
+        "--ledgers-max", type=_count, default=0, metavar="N", help="maximum ledgers per round"
     )
     command.add_argument(
         "--part-mb",
@@ -120,14 +121,14 @@ def _add_run(command: argparse.ArgumentParser) -> None:
         type=_positive,
         default=180.0,
         metavar="SECONDS",
-        help="how long steps wait for a broker that is away (default: 180)",
+        help="timeout of steps while a broker is unavailable (default: 180)",
     )
     command.add_argument(
         "--heartbeat",
         type=_positive,
         default=60.0,
         metavar="SECONDS",
-        help="how often brokers hear that the job lives (default: 60)",
+        help="interval of heartbeats to brokers (default: 60)",
     )
     command.add_argument(
         "--master",
@@ -163,9 +164,13 @@ def _add_sweep(command: argparse.ArgumentParser) -> None:
         metavar="HOURS",
         help="minimum age of the newest object of an unreferenced attempt (default: 24)",
     )
-    command.add_argument("--dry-run", action="store_true", help="say what would go, and delete nothing")
     command.add_argument(
-        "--force", action="store_true", help="sweep although much looks lost: see what --dry-run says first"
+        "--dry-run", action="store_true", help="show what would be deleted, and delete nothing"
+    )
+    command.add_argument(
+        "--force",
+        action="store_true",
+        help="sweep even if much of the location looks unreferenced; run --dry-run first",
     )
     command.add_argument("--json", action="store_true", help="a line of JSON for each location")
 

@@ -14,7 +14,7 @@ class Result(Enum):
 
     OFFLOADED = "offloaded"
     TAKEN = "taken"
-    """Another job has it, or it is not wanted any more."""
+    """Another job has the ledger, or its offload is no longer requested."""
     FAILED = "failed"
     UNSETTLED = "unsettled"
     """Begun or complete, but no broker answers; settled later."""
@@ -22,7 +22,7 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at a ledger."""
+    """One offload attempt at a ledger."""
 
     topic: str
     creation_id: int
@@ -52,7 +52,7 @@ class Outcome:
 
 
 class Watcher(Protocol):
-    """Hears how it goes, from several threads."""
+    """Receives progress, from several threads."""
 
     def began(self, ledger: Ledger, parts: int) -> None: ...
 

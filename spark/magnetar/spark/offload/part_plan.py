@@ -1,7 +1,7 @@
 """Plan of the parts into which a ledger is cut: arithmetic only.
 
-A part is one Parquet file and one task, and parts are to have about equal bytes. Nobody knows where in a
-ledger the large entries are, so some are looked at first, evenly spread: each stands for those around it.
+A part is one Parquet file and one task, and parts should have about equal bytes. The distribution of entry
+sizes in a ledger is unknown, so evenly spaced entries are measured first; each represents its neighbors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class PartRange:
 
 
 def entries_to_measure(last_entry_id: int, byte_length: int, part_bytes: int = PART_BYTES) -> list[int]:
-    """The entries whose sizes `plan_parts` needs, in order; none where they would change nothing."""
+    """Return the entries whose sizes `plan_parts` needs, in order; empty if they would not change the
+    plan.
+    """
     entries = last_entry_id + 1
     parts = _count(entries, byte_length, part_bytes)
     if parts <= 1 or parts == entries:

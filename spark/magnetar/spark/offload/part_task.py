@@ -25,7 +25,7 @@ from magnetar.spark.scratch import scratch_directory
 
 
 def write_part(task: PartTask) -> WrittenPart | TaskFailure:
-    """Write one part; raises only where another try may do better."""
+    """Write one part; raises only errors for which a retry may help."""
     try:
         store = open_store(task.location)
         with tempfile.TemporaryDirectory(prefix="magnetar-offload-", dir=scratch_directory()) as directory:

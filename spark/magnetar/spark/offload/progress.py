@@ -56,7 +56,7 @@ class LineWatcher:
         self._print(self._err, beginning_of(ledger, parts))
 
     def advanced(self, ledger: Ledger, phase: str, done: int, total: int) -> None:
-        """Lines are for what is done."""
+        """Ignore progress: lines report only finished ledgers."""
 
     def ended(self, outcome: Outcome) -> None:
         self._print(self._out, self._say(outcome))
@@ -81,7 +81,7 @@ class BarWatcher:
         self._out = None if out.isatty() else out
         self._lock = threading.Lock()
         self._bars: dict[tuple[str, int], TaskID] = {}
-        # What counts stands first and keeps its width: names are long, and get what is left of the line.
+        # Progress comes first with a fixed width; long names get the rest of the line.
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(BAR_COLUMNS),
@@ -102,7 +102,7 @@ class BarWatcher:
         with self._lock:
             about = f"ledger {ledger.ledger_id}"
             told = phase if before is None else f"{done}/{total} {phase}"
-            # Names differ at their ends, so it is these that are shown.
+            # Names differ at their ends, so the ends are shown.
             others = len(f"{about}  {total}/{total} verifying 0:00:00 ") + BAR_COLUMNS
             room = max(self._progress.console.width - others - 1, NAME_COLUMNS_MIN)
             name = shortened(ledger.topic.removeprefix("persistent://"), room)
@@ -138,7 +138,7 @@ def _console() -> Console:
 
 
 def shortened(name: str, columns: int) -> str:
-    """Its end, where it is longer."""
+    """Return the last `width` characters of a longer text."""
     return name if len(name) <= columns else "…" + name[len(name) - columns + 1 :]
 
 
@@ -151,7 +151,7 @@ def beginning_of(ledger: Ledger, parts: int) -> str:
 
 
 def line_of(outcome: Outcome) -> str:
-    """A line about a ledger that has ended."""
+    """Return a line about a finished ledger."""
     name = f"ledger {outcome.ledger_id} of {outcome.topic}"
     if outcome.result is not Result.OFFLOADED:
         return f"{name}: {outcome.result.value}: {outcome.reason}"
@@ -185,10 +185,10 @@ def as_json_line(outcome: Outcome) -> str:
 
 
 def closing_line(totals: Totals, *, stopped: bool = False) -> str:
-    """A line about everything; of a job that was `stopped` it does not say that nothing waits."""
+    """Return a summary line; that of a `stopped` job does not claim that no ledger is pending."""
     counts = totals.outcomes
     if not any(counts.values()):
-        return "stopped before any ledger" if stopped else "no ledger waits to be offloaded"
+        return "stopped before any ledger" if stopped else "no pending ledgers to offload"
     parts = [f"{counts[each]:,} {each.value}" for each in Result if counts[each]]
     return (
         f"ledgers: {', '.join(parts)}; {totals.rows:,} rows, {totals.raw_entries:,} entries kept raw, "
@@ -197,5 +197,5 @@ def closing_line(totals: Totals, *, stopped: bool = False) -> str:
 
 
 def megabytes(byte_length: int) -> str:
-    """Format a size for people."""
+    """Return a size in bytes as readable text."""
     return f"{byte_length / 1e6:,.1f} MB" if byte_length >= 100_000 else f"{byte_length:,} B"

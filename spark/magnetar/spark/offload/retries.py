@@ -1,7 +1,6 @@
 """Calls that are retried until a broker answers: brokers restart, topics move.
 
-Only for what may be done twice without harm. How long the pauses are has chance in it, so that the calls of
-many jobs spread.
+Only for idempotent calls. Delays have random jitter, so that the calls of many jobs spread.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Patience:
     pause_s: float = 0.1
     pause_max_s: float = 5.0
     stop: threading.Event = field(default_factory=threading.Event)
-    """Set when the answer is not needed any more."""
+    """Set when the response is no longer needed."""
     now: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
 

@@ -18,7 +18,7 @@ LOCAL_MASTER: Final = f"local[*,{TASK_TRIES}]"
 """All cores of this machine; local[N] alone would try each task only once."""
 
 _LOGGING: Final = (Path(__file__).parent / "log4j2.properties").as_uri()
-"""Spark's own log says nothing of what goes as it should."""
+"""Log level of Spark, which hides routine messages."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
@@ -38,7 +38,7 @@ def open_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
         master = LOCAL_MASTER
     local = master.startswith("local")
     if local and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        raise ConfigError("Spark needs Java 17 or newer: install it, or say in JAVA_HOME where it is")
+        raise ConfigError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
     builder = SparkSession.builder.appName(name)
     if master:
         builder = builder.master(with_tries(master))

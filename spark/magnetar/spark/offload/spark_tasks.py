@@ -27,7 +27,7 @@ from pyspark import SparkContext
 
 POLL_S: Final = 0.2
 CANCEL_S: Final = 30.0
-"""Seconds in which canceled tasks have to end."""
+"""Timeout of canceled tasks, in seconds."""
 CAUSE_CHARS_MAX: Final = 500
 
 T = TypeVar("T")
@@ -82,11 +82,11 @@ class SparkTasks:
         return sound
 
     def _cancel(self, group: str, job: Future[Any]) -> None:
-        """Ends the tasks, and waits a while for it."""
+        """Cancels the tasks and waits for them, up to a timeout."""
         job.cancel()
         deadline = time.monotonic() + CANCEL_S
         while True:
-            self._context.cancelJobGroup(group)  # again and again: Spark may not know of the job yet
+            self._context.cancelJobGroup(group)  # Repeated: Spark may not have registered the job yet.
             if wait([job], POLL_S).done or time.monotonic() > deadline:
                 return
 
@@ -120,4 +120,4 @@ def cause_of(text: str) -> str:
     for line in lines:
         if "Job aborted" in line or "Lost task" in line:
             return line[:CAUSE_CHARS_MAX]
-    return (lines[0] if lines else "Spark says no reason")[:CAUSE_CHARS_MAX]
+    return (lines[0] if lines else "Spark gave no reason")[:CAUSE_CHARS_MAX]

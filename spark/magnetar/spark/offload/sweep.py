@@ -1,9 +1,8 @@
 """Deletion of unreferenced objects: recorded deletions, and leftovers of failed attempts.
 
-What may go is decided in `magnetar.ledger.cold.sweep`: brokers are asked which attempts have to stay, objects
-are listed, and of what nobody named brokers are asked once more. At another cluster's location
-(`magnetar.ledger.cold.marker`) nothing goes, whatever its brokers would say. A sweep that is stopped half-way
-goes on the next time.
+`magnetar.ledger.cold.sweep` decides what is deleted: brokers list the attempts to keep, then objects are
+listed, and brokers are called once more about unreferenced ones. At another cluster's location
+(`magnetar.ledger.cold.marker`) nothing is deleted. An interrupted sweep is completed by the next one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from magnetar.ledger.cold.sweep import GRACE_MS, NOT_ALL_READ, Sweep, to_sweep
 
 
 class SweepRefused(MagnetarError):
-    """Nothing was swept; the message says what to do."""
+    """Nothing was swept; the message has the remedy."""
 
 
 class Service(Protocol):
@@ -48,7 +47,7 @@ class Swept:
     """Result of sweeping one location, or of a dry run."""
 
     deletions: int = 0
-    """Recorded ones that were carried out."""
+    """Number of recorded deletions that were executed."""
     directories: int = 0
     """Unreferenced attempts."""
     objects: int = 0
@@ -71,9 +70,9 @@ def sweep_location(
     force: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> Swept:
-    """Sweep one location. Raises SweepRefused when it is another cluster's, when brokers cannot tell what has
-    to stay, and, unless `force`, when nobody knows whose it is or so much would go that it looks like a
-    mistake; and what brokers and stores raise when nothing can be asked at all."""
+    """Sweep one location. Raises SweepRefused when it belongs to another cluster, when brokers cannot list
+    the attempts to keep, and, unless `force`, when its cluster is unknown or suspiciously much would be
+    deleted; and errors of unavailable brokers and stores."""
     location = location.rstrip("/")
     swept = Swept()
     instance_id = service.deletions("none").instance_id
@@ -116,7 +115,7 @@ def _carry_out(
     dry_run: bool,
     report: Callable[[str], None],
 ) -> None:
-    """Deletions that are recorded for this location; those that fail keep none of the others."""
+    """Execute the deletions recorded for this location; a failure does not stop the others."""
     after = ""
     while True:
         page = service.deletions(location, after)
@@ -126,7 +125,7 @@ def _carry_out(
             if deletion.location != location:
                 continue
             if parse_attempt_path(deletion.path) is None:
-                swept.failed.append(f"{deletion.path!r} is not the directory of an attempt: it is left alone")
+                swept.failed.append(f"{deletion.path!r} is not the directory of an attempt: skipped")
                 continue
             report(f"deleted ledger: {deletion.path}")
             if not dry_run:
@@ -142,7 +141,7 @@ def _carry_out(
 
 
 def _delete_directory(store: Store, path: str) -> None:
-    """The manifest first: without it the others count for nothing."""
+    """Delete an attempt, its manifest first: without it the other objects are ignored."""
     paths = [each for each, _, _ in store.list(path)]
     for each in sorted(paths, key=lambda each: not each.endswith(f"/{MANIFEST_NAME}")):
         store.delete(each)

@@ -12,7 +12,7 @@ from magnetar.spark.ledgers.ledger_source import LedgerSource
 
 
 class TasksFailed(MagnetarError):
-    """A task could not do its work, however often it was tried."""
+    """A task failed after all retries."""
 
     retriable = True
 
@@ -96,12 +96,12 @@ class Course(Protocol):
         ...
 
     def over(self) -> str:
-        """Return why the rest is not worth doing; empty while it is."""
+        """Return why the remaining tasks should be abandoned; empty to continue."""
         ...
 
 
 class Tasks(Protocol):
-    """Runs tasks somewhere, as many at a time as there is room."""
+    """Runs tasks, as many concurrently as resources allow."""
 
     def measure(self, task: MeasureTask, course: Course) -> list[int]:
         """Bytes, in the order of the task's entries. Raises TasksFailed, Stopped."""

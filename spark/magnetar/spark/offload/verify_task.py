@@ -23,7 +23,7 @@ PIECE_BYTES: Final = 4 << 20
 
 
 def verify_part(task: VerifyTask) -> VerifiedPart | TaskFailure:
-    """Read one object back; raises only where another try may do better."""
+    """Read one object back; raises only errors for which a retry may help."""
     try:
         store = open_store(task.location)
         with tempfile.TemporaryDirectory(prefix="magnetar-verify-", dir=scratch_directory()) as directory:
@@ -37,7 +37,7 @@ def verify_part(task: VerifyTask) -> VerifiedPart | TaskFailure:
 
 
 def _fetch(store: ObjectStore, task: VerifyTask, path: Path) -> None:
-    """The object into a file. Raises DataCorruption unless it has the bytes that were written."""
+    """Download the object to a file. Raises DataCorruption unless its bytes are those that were written."""
     name = f"{task.path}/{task.part.name}"
     digest, length = hashlib.sha256(), 0
     size = store.size(name)

@@ -1,9 +1,9 @@
-"""Messages that were sent in chunks, put together: one row where the last chunk is.
+"""Joins messages that were sent in chunks: one row at the position of the last chunk.
 
-Chunks of a message lie in an order, but those of other producers between them; ranges of tasks and batches of
-streams end anywhere. So whoever reads the last chunk gives the message, and looks before its own range for
-chunks that it did not meet. What is kept while waiting has a bound; a message beyond it, or one whose chunks
-are gone, gives its last chunk alone, and says so in `raw_reason`.
+Chunks of a message are in order, interleaved with those of other producers; task ranges and stream batches
+end anywhere. So the task that reads the last chunk produces the message, and searches entries before its
+range for missing chunks. Buffered chunks are bounded. A message beyond the bound, or with missing chunks,
+produces only its last chunk, with the cause in `raw_reason`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ CHUNKS_MAX: Final = 10_000
 """Chunks of one message."""
 
 WAITING_MAX: Final = 1_000
-"""Messages that wait for chunks at a time; the one that waits longest is forgotten for one more."""
+"""Maximum incomplete messages; the oldest is dropped for a new one."""
 
 INCOMPLETE: Final = "chunk: "
-"""Prefix of the reason of a chunk that stands alone."""
+"""Prefix of the reason of a chunk that could not be joined."""
 
 
 class MessageKey(NamedTuple):
@@ -60,7 +60,7 @@ class Whole(NamedTuple):
 
     payload: bytes
     reason: str | None
-    """The reason why it is only the last chunk; None: it is the whole message."""
+    """Reason why only the last chunk is present; None: the message is complete."""
 
 
 Search = Callable[[MessageKey], Iterable[Chunk]]
@@ -109,7 +109,7 @@ class ChunkJoiner:
                 return
 
     def _make_room(self, newest: MessageKey) -> None:
-        """Forget what waits longest; it is looked for again should its last chunk come."""
+        """Drop the oldest incomplete message; its chunks are searched again if its last chunk arrives."""
         while len(self._waiting) > WAITING_MAX or (self._bytes > self._bytes_max and len(self._waiting) > 1):
             oldest = next(key for key in self._waiting if key != newest)
             self._forget(oldest)

@@ -56,7 +56,7 @@ def chosen(names: Sequence[str], *, value: bool) -> list[str]:
         if name == VALUE and not value:
             raise BadOption('the column value needs the option "value.format": string, json, avro or auto')
         if name != VALUE and name not in _BY_NAME:
-            raise BadOption(f"there is no column {name!r}; columns are {', '.join([*_BY_NAME, VALUE])}")
+            raise BadOption(f"unknown column {name!r}; columns are {', '.join([*_BY_NAME, VALUE])}")
     return list(dict.fromkeys(names))
 
 
@@ -87,7 +87,7 @@ def check_schema(schema: StructType) -> None:
         if field.name == VALUE:
             continue
         if known is None:
-            raise BadOption(f"there is no column {field.name!r}; columns are {', '.join([*_BY_NAME, VALUE])}")
+            raise BadOption(f"unknown column {field.name!r}; columns are {', '.join([*_BY_NAME, VALUE])}")
         if known.dataType != field.dataType:
             raise BadOption(
                 f"column {field.name} is of type {known.dataType.simpleString()}, "

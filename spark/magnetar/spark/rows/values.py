@@ -1,7 +1,7 @@
 """The column `value`: payloads decoded as text, JSON or Avro, by a given schema or the topic's.
 
-A payload that does not fit gives a null, or an error where `value.errors` says so. Payloads stay beside it as
-they are.
+A payload that cannot be decoded gives null, or an error if the option `value.errors` is fail. The column
+`payload` is not changed.
 """
 
 from __future__ import annotations

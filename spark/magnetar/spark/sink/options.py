@@ -90,7 +90,7 @@ _NAMES: Final = {name.replace("_", "."): name for name in SinkOptions.__dataclas
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Raises BadOption, which names all that is wrong."""
+    """Parse the options. Raises BadOption, which lists all problems."""
     wrong: list[str] = []
     values: dict[str, object] = {}
     for option, text in given.items():
@@ -122,7 +122,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _value(name: str, text: str) -> object:
-    """Raises ValueError, which says what is allowed."""
+    """Parse a value. Raises ValueError, which lists the allowed values."""
     if name in _CHOICES:
         if text.lower() not in _CHOICES[name]:
             raise ValueError("one of " + ", ".join(_CHOICES[name]))

@@ -37,7 +37,9 @@ METADATA_BYTES_MAX: Final = 8 * 1024
 
 
 class NameBusy(ClientError):
-    """The name is connected: an earlier attempt of the task, or a connection that is not gone yet."""
+    """The producer name is in use by an earlier attempt of the task, or by a connection that is not closed
+    yet.
+    """
 
     retriable: ClassVar[bool] = True
 
@@ -65,7 +67,7 @@ class SequencedProducer(Link):
         self.name = name
         self._deduplicated = deduplicated
         self.last_sequence_id = -1
-        """The highest one that the broker had of this name when it was opened; -1: it knows none."""
+        """Highest sequence id stored under this producer name at open; -1: none."""
 
         self._compression = compression
         self._pending: deque[_Pending] = deque()
@@ -99,7 +101,7 @@ class SequencedProducer(Link):
             pause = min(pause * 2, PAUSE_S_MAX)
 
     async def send(self, entry: OutgoingEntry) -> None:
-        """Publish, waiting while too much is on its way. Raises ClientError, BadRow."""
+        """Publish, waiting while too many bytes are in flight. Raises ClientError, BadRow."""
         while self._pending and (
             self._pending_bytes >= PENDING_BYTES_MAX or len(self._pending) >= PENDING_ENTRIES_MAX
         ):
@@ -121,7 +123,7 @@ class SequencedProducer(Link):
             raise self.failed
 
     async def close(self) -> None:
-        """Leave; what is not durable yet may be lost: see `flushed`."""
+        """Close the producer; messages that are not durable yet may be lost, see `flushed`."""
         await self._stop_reopening()
         connection, self._connection = self._connection, None
         if connection is None:

@@ -1,10 +1,10 @@
-"""Rows of a frame as messages to be: which columns there may be, and how their values become metadata.
+"""Conversion of rows to messages: the supported columns, and how their values become metadata.
 
 | column | type | is |
 | --- | --- | --- |
 | value (or payload) | binary, string | the payload; null publishes a message without value |
 | key | string | the key, which chooses the partition |
-| key_bytes | binary | a key that is no text, instead of `key` |
+| key_bytes | binary | a binary key, instead of `key` |
 | ordering_key | binary, string | what Key_Shared subscriptions go by instead of the key |
 | properties | map<string,string> | |
 | event_time | timestamp, or bigint in ms | |
@@ -65,7 +65,7 @@ class OutgoingRow:
 
 
 def check_columns(schema: StructType, default_topic: str) -> None:
-    """Raises BadColumns, which names all that is wrong."""
+    """Check the columns. Raises BadColumns, which lists all problems."""
     wrong: list[str] = []
     found = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
     for name, kind in found.items():
@@ -80,7 +80,7 @@ def check_columns(schema: StructType, default_topic: str) -> None:
         if one in found and other in found:
             wrong.append(f"both {one} and {other} are there: select one of them")
     if "topic" not in found and not default_topic:
-        wrong.append("there is neither an option topic nor a column topic")
+        wrong.append("no topic given: set the option topic, or add a column topic")
     if wrong:
         raise BadColumns("; ".join(wrong) + ". Columns may be " + ", ".join(_TYPES))
 

@@ -98,7 +98,7 @@ class RowNumbers:
         return self._row
 
     def mix(self, what: bytes) -> None:
-        """Have what decides where rows go, such as a number of partitions, in all checks that follow."""
+        """Add a routing parameter, such as a number of partitions, to all later checks."""
         self._checksum = zlib.crc32(what, self._checksum)
 
     def next(self, row: bytes) -> int:
@@ -110,7 +110,9 @@ class RowNumbers:
 
 
 class Resumption:
-    """Which rows of a task a topic has from an attempt before, by the last sequence id of its name."""
+    """Determines which rows of a task an earlier attempt stored, by the last sequence id of its producer
+    name.
+    """
 
     def __init__(self, numbering: Numbering, batch: int, last: int, subject: str) -> None:
         """`subject` names topic and producer in errors. Raises BatchPassed."""

@@ -65,7 +65,7 @@ class EntryProbe:
         for runs in self.entries.read(entry_id, entry_id):
             for run in runs:
                 return Probed(run.first_index, run.messages)
-        raise NoSuchEntry(f"entry {entry_id} was asked for, and nothing came")
+        raise NoSuchEntry(f"entry {entry_id} was requested and not returned")
 
 
 class ColdProbe:

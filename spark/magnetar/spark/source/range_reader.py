@@ -45,13 +45,13 @@ from magnetar.spark.source.reading_plan import (
 log = get_logger(__name__)
 
 PAUSE_S: Final = 0.5
-"""Before a place is asked for again that may come back."""
+"""Delay before an unavailable location is tried again, in seconds."""
 
 PLACES_MAX: Final = 4
 """Lookups of a ledger while one range is read."""
 
 WHOLE: Final = 1 << 62
-"""A size that means: do not cut."""
+"""Size for tables that are not split."""
 
 _HOT: Final = "bookies"
 
@@ -61,7 +61,7 @@ wrong, has them all the same."""
 
 
 class MessagesLost(DataCorruption):
-    """Messages that were to be read are gone, or damaged everywhere."""
+    """Messages of the range were deleted, or all copies are damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def _tables(context: ReadContext, partition: int, place: EntryRange, at: int) ->
 
 
 def _grouped(read: Iterable[list[Run]]) -> Iterator[list[Run]]:
-    """Collect entries until they are enough for a table; before an error, all that were read."""
+    """Collect entries up to the size of a table; before an error, all entries that were read."""
     pending: list[Run] = []
     size = 0
     try:
@@ -164,7 +164,7 @@ def rows_between(table: Any, first: int, last: int) -> Any:
 
 
 def _skip(context: ReadContext, topic: str, each: EntryRange, at: int, error: MagnetarError) -> int:
-    """The entry behind one that is lost. Raises MessagesLost unless that is to be borne."""
+    """Return the entry after a lost one. Raises MessagesLost unless failOnDataLoss is false."""
     if context.fail_on_data_loss:
         raise MessagesLost(
             f"{topic}, entry {each.ledger_id}:{at}: {error}; set failOnDataLoss to false to read on behind it"
@@ -242,7 +242,7 @@ class _Search:
         self._address = found.address
         ledger = next((one for one in found.ledgers if one.ledger_id == each.ledger_id), None)
         if ledger is None or ledger.last_entry_id < each.last_entry_id:
-            self.reasons.append("the topic does not have it any more")
+            self.reasons.append("the topic no longer has the ledger")
             return None
         return ledger
 

@@ -50,7 +50,7 @@ class Describer:
         persistent = [name for name in found if TopicName.parse(name).persistent]
         if not persistent and not options.pattern:
             raise TopicNotFound(
-                f"there is no topic {', '.join(options.topics)}; create it, or correct the name"
+                f"topic {', '.join(options.topics)} not found; create it, or correct the name"
             )
         return sorted(set(persistent), key=_in_order)
 

@@ -25,7 +25,7 @@ UNKNOWN: Final = -1
 
 
 class BadOffset(MagnetarError):
-    """A checkpoint holds what this release does not understand."""
+    """The checkpoint has a format that this release does not support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,8 @@ class LedgerRun:
 def shares(available: Sequence[int], limit: int) -> list[int]:
     """`limit` shared out among topics in proportion to what they have.
 
-    Each that has something gets something, and nothing is left over while somebody could have more.
+    Each topic with waiting messages gets a share, and no part of the limit is left while a topic has more
+    waiting.
     """
     total = sum(available)
     if total <= limit:
@@ -118,7 +119,7 @@ def shares(available: Sequence[int], limit: int) -> list[int]:
         if have and not given[number]:
             given[number] = 1
             left -= 1
-    # What rounding left goes to those that have most.
+    # The rounding remainder goes to the topics with the most.
     for number in sorted(range(len(available)), key=lambda each: -available[each]):
         if left <= 0:
             break

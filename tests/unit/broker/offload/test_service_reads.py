@@ -150,7 +150,7 @@ def test_excess_or_early_read_is_refused_and_retried() -> None:
             while not calls.asked:  # noqa: ASYNC110 -- until it is under way
                 await asyncio.sleep(0.01)
         second = asyncio.create_task(ask(served, lambda c: c.wanted()))
-        with pytest.raises(TooManyRequests, match="under way"):
+        with pytest.raises(TooManyRequests, match="in progress"):
             await ask(served, lambda c: c.wanted(), 0.3)
         calls.held.set()
         await asyncio.gather(first, second)

@@ -175,7 +175,7 @@ def test_acquisition_that_commits_after_its_timeout_counts() -> None:
 def test_changed_bundle_boundaries_restore_no_former_bundle() -> None:
     async def body(world: World) -> None:
         (a,) = await world.started("a:8080")
-        with pytest.raises(ServiceNotReady, match="no bundle 0x00000000_0x20000000 now"):
+        with pytest.raises(ServiceNotReady, match="no bundle 0x00000000_0x20000000;"):
             await a.take(HALVES[0])
         await world.store.delete(KEYS.namespace(NAMESPACE))
         with pytest.raises(NamespaceNotFound):
@@ -191,7 +191,7 @@ def test_a_new_cut_waits_until_the_owner_of_the_former_one_has_let_go_which_it_d
         await a.take(FIRST)
         a.store.faults.watch_delay_max_s = 1.0
         await world.put_namespace(8)
-        with pytest.raises(ServiceNotReady, match=f"waits for {FIRST}"):
+        with pytest.raises(ServiceNotReady, match=f"waits for the release of {FIRST}"):
             await b.take(HALVES[0])
         await asyncio.sleep(3)
         assert (a.owns, a.lost, world.owned()) == ([], [FIRST], [])

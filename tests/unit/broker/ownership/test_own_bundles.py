@@ -46,7 +46,7 @@ def test_two_that_overlap_are_never_both_ours() -> None:
         BundleRange(0, 0xFFFF_FFFF),
         BundleRange(0x3FFF_FFFF, 0x5000_0000),
     ):
-        with pytest.raises(AssertionError, match="are both ours"):
+        with pytest.raises(AssertionError, match="are both owned"):
             table.add(own(bundle))
     table.add(own(SECOND))
     assert len(table) == 3

@@ -222,7 +222,7 @@ def rates_of(numbers: Iterable[int]) -> Callable[[Policies], None]:
 def test_the_policies_of_a_topic_are_bounded(tmp_path: Path) -> None:
     async def body(store: Store, writer: PolicyWriter) -> None:
         await writer.change_topic(TOPIC, rates_of(range(10)))
-        with pytest.raises(NotAllowed, match="subscriptions that are gone"):
+        with pytest.raises(NotAllowed, match="those of deleted subscriptions"):
             await writer.change_topic(TOPIC, rates_of(range(20)))
         assert len((await writer.topic(TOPIC)).dispatch_rate_of_subscription) == 10
         await writer.change_topic(TOPIC, lambda policies: policies.Clear())

@@ -53,7 +53,7 @@ def test_rates_are_rounded_and_what_there_is_several_of_is_a_table(
     assert ["billing", "c1", "2.5", ""] in lines
     assert "figure1" not in shown
     assert "blocked" not in shown, "nobody is"
-    assert "--output json has everything" in shown
+    assert "use --output json for all" in shown
     assert "{" not in shown, "no JSON on a terminal"
 
 
@@ -113,7 +113,7 @@ def test_a_narrow_terminal_leaves_out_columns_without_anything(
     assert [word for word in heading.split() if word.isalpha() or "/" in word] == [
         "subscription", "type", "backlog", "delayed", "unacked", "out/s", "acks/s",
     ]  # fmt: skip
-    assert "--output json has everything" in shown
+    assert "use --output json for all" in shown
 
 
 def test_wide_records_are_drawn_vertically(

@@ -279,10 +279,10 @@ def test_this_host_can_be_looked_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--url", "nonsense://x:abc"), "'nonsense://x:abc' is no service URL"),
-        (("--url", "pulsar://x:99999999"), "'pulsar://x:99999999' is no service URL"),
+        (("--url", "nonsense://x:abc"), "invalid service URL 'nonsense://x:abc'"),
+        (("--url", "pulsar://x:99999999"), "invalid service URL 'pulsar://x:99999999'"),
         (("--metadata", "zk:h:2181"), "does not begin with etcd:"),
-        (("--metadata", "etcd:"), "is no host:port"),
+        (("--metadata", "etcd:"), "is not host:port"),
     ],
 )
 def test_a_url_that_is_none_is_a_finding(arguments: tuple[str, str], told: str) -> None:
@@ -309,7 +309,7 @@ def test_only_http_is_asked_for_health() -> None:
     (found,) = examine(
         MadeUp(), Path("data"), (), "ftp://b1", "pulsar://b1:6650", "", host=False, required=True
     )
-    assert (found.state, found.found) == ("failure", "'ftp://b1' is no URL of HTTP")
+    assert (found.state, found.found) == ("failure", "invalid HTTP URL 'ftp://b1'")
 
 
 def test_a_full_disk_is_said_to_be_full(tmp_path: Path) -> None:
@@ -320,4 +320,4 @@ def test_a_full_disk_is_said_to_be_full(tmp_path: Path) -> None:
     found = {each.check: each for each in look(Full(free=(0, 100 << 30)))}
     assert found["data directory"].state == "ok"
     assert (found["free space"].state, found["disk sync"].state) == ("failure", "skipped")
-    assert "delete what is not needed" in found["free space"].what_next
+    assert "delete unneeded data" in found["free space"].what_next

@@ -75,7 +75,7 @@ def test_equal_parts_need_no_boundaries_of_their_own() -> None:
 
 @pytest.mark.parametrize("boundaries", [[0], [5, 5], [7, 5], [RING_END]])
 def test_a_ring_is_not_cut_where_nothing_is_between(boundaries: list[int]) -> None:
-    with pytest.raises(InvalidName, match="go up"):
+    with pytest.raises(InvalidName, match="must ascend"):
         cut(Namespace(), boundaries)
 
 

@@ -175,7 +175,7 @@ def test_a_failed_assignment_fails_all_who_wait_and_the_next_one_asks_anew(error
 def test_an_assigned_broker_that_is_not_up_is_not_answered() -> None:
     async def body(found: Found) -> None:
         found.assigner.answer = "z:8080"
-        with pytest.raises(ServiceNotReady, match="z:8080, which is not known to be up"):
+        with pytest.raises(ServiceNotReady, match="z:8080, which is not registered"):
             await found.where()
 
     finding(body)

@@ -140,7 +140,7 @@ def test_without_any_broker_it_says_so() -> None:
         status, why = 307, ""
         while status == 307:
             status, why = await browse("/admin/v2/clusters")
-        assert (status, why) == (503, '{"reason": "no broker is up; try again"}')
+        assert (status, why) == (503, '{"reason": "no broker is available; try again"}')
 
     with_http(body)
 
@@ -194,7 +194,7 @@ def test_that_metadata_does_not_answer_is_said_while_clients_are_served_on(
             front.store.faults.unreachable = False
             await until(lambda: not front.discovery.metadata_pulse.silent)
         events = [line["event"] for line in logged if "metadata" in line["event"]]
-        assert events == ["metadata does not answer, topics are found as it was", "metadata answers again"]
+        assert events == ["metadata does not answer; serving the last known owners", "metadata answers again"]
         assert await browse("/health") == (200, "ok")
         assert "magnetar_discovery_metadata_answers 1.0" in (await browse("/metrics"))[1]
 

@@ -343,6 +343,7 @@ def test_a_backlog_does_not_count_acknowledgements_in_trimmed_ledgers() -> None:
     simulated(scenario)
 
 
+@pytest.mark.full
 def test_a_million_holes_go_through_a_flush_a_snapshot_and_a_restart() -> None:
     async def scenario(process: Process) -> None:
         process.config = SegmentLogConfig(segment_size_bytes=4 << 20)

@@ -103,7 +103,7 @@ def test_results_that_are_piped_stay_off_the_terminal() -> None:
 
 def test_the_closing_line_counts_everything() -> None:
     totals = Totals()
-    assert closing_line(totals) == "no ledger waits to be offloaded"
+    assert closing_line(totals) == "no pending ledgers to offload"
     assert closing_line(totals, stopped=True) == "stopped before any ledger"
     totals.add(DONE)
     totals.add(FAILED)
@@ -144,7 +144,7 @@ magnetar.ledger.cold.objects.ObjectStoreUnavailable: cannot write x: the disk is
 def test_the_cause_without_an_error_of_python_is_a_line_of_spark() -> None:
     text = "An error occurred.\n: SparkException: Job aborted due to stage failure: executor lost\n\tat x"
     assert cause_of(text) == ": SparkException: Job aborted due to stage failure: executor lost"
-    assert cause_of("") == "Spark says no reason"
+    assert cause_of("") == "Spark gave no reason"
     assert len(cause_of("x" * 10_000)) == CAUSE_CHARS_MAX
 
 

@@ -32,9 +32,9 @@ def test_names_of_options_are_not_case_sensitive_and_short_topics_are_whole_name
         ({"topic": "a/b"}, "topic"),
         ({"topic": "non-persistent://public/default/a"}, "not persistent"),
         ({"topics.pattern": "("}, "not a valid regular expression"),
-        ({"topic": "a", "starting": "12"}, "no message id"),
+        ({"topic": "a", "starting": "12"}, "not a message id"),
         ({"topic": "a", "starting": "{12"}, "not JSON"),
-        ({"topic": "a", "starting": "[1]"}, "no message id"),
+        ({"topic": "a", "starting": "[1]"}, "not a message id"),
         ({"topics": "a,b", "starting": "1:2"}, "give JSON"),
         ({"topic": "a", "ending": "earliest"}, "read nothing"),
         ({"topic": "a", "starting": "1:2", "starting.time": "5"}, "not both"),
@@ -85,7 +85,7 @@ def test_message_ids_are_read_as_tools_print_them(text: str, expected: MessageAt
 
 def test_message_ids_that_are_none_are_refused() -> None:
     for text in ("", "1", "1:", "a:b", "1:2:3:4:5"):
-        with pytest.raises(ValueError, match="no message id"):
+        with pytest.raises(ValueError, match="not a message id"):
             parse_message_id(text)
 
 
@@ -97,7 +97,7 @@ def test_columns_are_all_or_the_chosen_ones_in_their_order() -> None:
     assert chosen(("key", "topic", "key"), value=False) == ["key", "topic"]
     with pytest.raises(BadOption, match=r"value\.format"):
         chosen(("value",), value=False)
-    with pytest.raises(BadOption, match="no column 'entry_metadata'"):
+    with pytest.raises(BadOption, match="unknown column 'entry_metadata'"):
         chosen(("entry_metadata",), value=False)
     assert frame_schema(["key", "value"], LongType()).simpleString() == "struct<key:string,value:bigint>"
     assert frame_ddl(["entry_id", "value"], "INT") == "`entry_id` bigint NOT NULL, `value` INT"

@@ -1,4 +1,4 @@
-"""`magnetar admin bookies`. What a command needs is imported when it runs."""
+"""`magnetar admin bookies`. A command imports its dependencies when it runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
 
 @click.group(cls=WholeSentences)
 def bookies() -> None:
-    """Bookies, and what auto-recovery does about them."""
+    """Manage bookies and show auto-recovery."""
 
 
 @bookies.command(name="list")
 @click.pass_obj
 def list_bookies(target: Target) -> None:
-    """List all bookies, available or not."""
+    """List all bookies, available and unavailable."""
     load_structlog_without_rich()
     from magnetar.cli.admin.bookies.listing import list_bookies as run
 
@@ -27,7 +27,7 @@ def list_bookies(target: Target) -> None:
 @click.argument("bookie_id", metavar="ID")
 @click.pass_obj
 def show(target: Target, bookie_id: str) -> None:
-    """One bookie, and which share of the ledgers it has. Reads the metadata of all ledgers."""
+    """Show a bookie and its share of the ledgers. Reads the metadata of all ledgers."""
     load_structlog_without_rich()
     from magnetar.cli.admin.bookies.listing import show_bookie
 
@@ -35,10 +35,16 @@ def show(target: Target, bookie_id: str) -> None:
 
 
 @bookies.command(name="under-replicated")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show so many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Maximum number of ledgers to show.",
+)
 @click.pass_obj
 def under_replicated(target: Target, limit: int) -> None:
-    """Ledgers that lack copies, and who copies them."""
+    """List under-replicated ledgers and the bookies that copy them."""
     load_structlog_without_rich()
     from magnetar.cli.admin.bookies.listing import under_replicated as run
 
@@ -48,7 +54,7 @@ def under_replicated(target: Target, limit: int) -> None:
 @bookies.command(name="recover-status")
 @click.pass_obj
 def recover_status(target: Target) -> None:
-    """How auto-recovery stands: who leads it, which bookies are away, how many ledgers lack copies."""
+    """Show the auto-recovery leader, unavailable bookies, and the number of under-replicated ledgers."""
     load_structlog_without_rich()
     from magnetar.cli.admin.bookies.listing import recover_status as run
 
@@ -57,12 +63,12 @@ def recover_status(target: Target) -> None:
 
 @bookies.command()
 @click.argument("bookie_id", metavar="ID")
-@click.option("--no-wait", is_flag=True, help="Say so and return; the cluster does the rest.")
+@click.option("--no-wait", is_flag=True, help="Start the decommission and return without waiting.")
 @click.pass_obj
 def decommission(target: Target, bookie_id: str, no_wait: bool) -> None:
-    """Remove a bookie for good: it takes no new ledgers, others copy its ledgers, its identity is deleted.
+    """Remove a bookie permanently: it gets no new ledgers, others copy its ledgers, its identity is deleted.
 
-    Waits and shows how far it is; ending the command does not stop it. `recommission` does.
+    Waits and shows progress. Interrupting this command does not cancel the decommission; `recommission` does.
     """
     load_structlog_without_rich()
     from magnetar.cli.admin.bookies.decommission import decommission as run
@@ -81,13 +87,13 @@ def recommission(target: Target, bookie_id: str) -> None:
     run(target, bookie_id)
 
 
-_BOOKIE = click.option("--bookie", "-b", required=True, metavar="ID", help="The bookie, by its id.")
+_BOOKIE = click.option("--bookie", "-b", required=True, metavar="ID", help="Bookie id.")
 
 
 @bookies.command(name="list-bookies")
 @click.pass_obj
 def list_known(target: Target) -> None:
-    """The ids of all bookies, as a broker knows them."""
+    """List the ids of all bookies, as reported by a broker."""
     from magnetar.cli.admin.bookies.racks import list_known as run
 
     run(target)
@@ -96,7 +102,7 @@ def list_known(target: Target) -> None:
 @bookies.command(name="racks-placement")
 @click.pass_obj
 def racks_placement(target: Target) -> None:
-    """The racks that were set with `set-bookie-rack`."""
+    """List the racks that were set with `set-bookie-rack`."""
     from magnetar.cli.admin.bookies.racks import racks_placement as run
 
     run(target)
@@ -106,7 +112,7 @@ def racks_placement(target: Target) -> None:
 @_BOOKIE
 @click.pass_obj
 def get_bookie_rack(target: Target, bookie: str) -> None:
-    """The rack that was set for a bookie."""
+    """Show the rack that was set for a bookie."""
     from magnetar.cli.admin.bookies.racks import get_rack
 
     get_rack(target, bookie)
@@ -114,12 +120,12 @@ def get_bookie_rack(target: Target, bookie: str) -> None:
 
 @bookies.command(name="set-bookie-rack")
 @_BOOKIE
-@click.option("--rack", "-r", required=True, help="The rack: /rack-1, /region/zone.")
-@click.option("--hostname", "-hn", default="", help="How its host is called.")
-@click.option("--group", "-g", default="default", show_default=True, help="The group of bookies it is in.")
+@click.option("--rack", "-r", required=True, help="Rack, such as /rack-1 or /region/zone.")
+@click.option("--hostname", "-hn", default="", help="Host name of the bookie.")
+@click.option("--group", "-g", default="default", show_default=True, help="Bookie group.")
 @click.pass_obj
 def set_bookie_rack(target: Target, bookie: str, rack: str, hostname: str, group: str) -> None:
-    """Set the rack of a bookie; it takes precedence over the one that the bookie reports."""
+    """Set the rack of a bookie; it overrides the rack that the bookie reports."""
     from magnetar.cli.admin.bookies.racks import set_rack
 
     set_rack(target, bookie, rack, hostname, group)
@@ -129,7 +135,7 @@ def set_bookie_rack(target: Target, bookie: str, rack: str, hostname: str, group
 @_BOOKIE
 @click.pass_obj
 def delete_bookie_rack(target: Target, bookie: str) -> None:
-    """Remove the rack that was set for a bookie; the one that it reports applies again."""
+    """Remove the rack that was set for a bookie; the rack that it reports applies again."""
     from magnetar.cli.admin.bookies.racks import delete_rack
 
     delete_rack(target, bookie)

@@ -1,4 +1,4 @@
-"""`magnetar admin bookies decommission`: an operator's wish, recorded in metadata and followed to its end."""
+"""`magnetar admin bookies decommission`: records the request in metadata and follows its progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 Report = Callable[[int, int], None]
-"""(ledgers moved, ledgers in all; 0 until they are counted)"""
+"""(ledgers moved, total ledgers); the total is 0 until the ledgers are counted."""
 
 
 def decommission(target: Target, bookie_id: str, *, wait: bool) -> None:
@@ -53,11 +53,13 @@ def recommission(target: Target, bookie_id: str) -> None:
 
 
 async def _ask(metadata: MetadataStore, keys: Keys, bookie_id: str) -> None:
-    """Record the wish; nothing when it is there."""
+    """Record the decommission request, unless it exists already."""
     rows = await bookie_rows(metadata, keys)
     row = next((each for each in rows if each["id"] == bookie_id), None)
     if row is None:
-        raise click.ClickException(f"there is no bookie {bookie_id!r}; `magnetar admin bookies list`")
+        raise click.ClickException(
+            f"bookie {bookie_id!r} not found; `magnetar admin bookies list` shows all bookies"
+        )
     if row["state"] == "decommissioned":
         raise click.ClickException(f"{bookie_id} is decommissioned already: stop its process")
     if await metadata.get(keys.decommission(bookie_id)) is not None:
@@ -69,7 +71,7 @@ async def _ask(metadata: MetadataStore, keys: Keys, bookie_id: str) -> None:
 
 
 async def _follow(metadata: MetadataStore, keys: Keys, bookie_id: str, report: Report) -> None:
-    """Report progress until the wish is gone."""
+    """Report progress until the request is removed from metadata."""
     news = asyncio.Event()
     left: set[int] = set()
 
@@ -113,7 +115,7 @@ async def _follow(metadata: MetadataStore, keys: Keys, bookie_id: str, report: R
 
 
 def _report(target: Target, bookie_id: str, drawn: ExitStack) -> Report:
-    """A progress bar on a terminal, a line for each change elsewhere."""
+    """A progress bar on a terminal; otherwise a line for each change."""
     if not on_terminal(target):
         last = [(-1, -1)]
 

@@ -28,7 +28,7 @@ COLUMNS = ("id", "state", "rack", "address", "free_bytes", "up_since", "ledgers_
 
 
 async def bookie_rows(metadata: MetadataStore, keys: Keys) -> list[Row]:
-    """Every bookie that has an identity, is up, or shall leave, by id."""
+    """Every bookie with an identity, a registration, or a decommission request, by id."""
     cookies = {
         keys.cookie_of(item.key): decode(BookieCookie, item.value)
         for item in (await metadata.children(keys.cookies_prefix)).items
@@ -79,7 +79,9 @@ def show_bookie(target: Target, bookie_id: str) -> None:
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         rows = [row for row in await bookie_rows(metadata, keys) if row["id"] == bookie_id]
         if not rows:
-            raise click.ClickException(f"there is no bookie {bookie_id!r}; `magnetar admin bookies list`")
+            raise click.ClickException(
+                f"bookie {bookie_id!r} not found; `magnetar admin bookies list` shows all bookies"
+            )
         facts = {**rows[0], **await _share(metadata, keys, bookie_id)}
         show_facts(target, f"Bookie {bookie_id}", facts)
         return 0

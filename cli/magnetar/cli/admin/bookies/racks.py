@@ -1,4 +1,4 @@
-"""The racks of bookies, for `magnetar admin bookies`; these ask a broker."""
+"""Rack commands of `magnetar admin bookies`; they call a broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def get_rack(target: Target, bookie: str) -> None:
 
 def set_rack(target: Target, bookie: str, rack: str, hostname: str, group: str) -> None:
     if not rack.strip("/"):
-        raise click.BadParameter("the name of a rack is a word, such as /rack-1 or /region/zone")
+        raise click.BadParameter(
+            "invalid rack name: write it as a path without spaces, such as /rack-1 or /region/zone"
+        )
     ask(target, "POST", _path(bookie), {"rack": rack, "hostname": hostname}, {"group": group})
 
 

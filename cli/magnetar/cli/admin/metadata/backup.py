@@ -1,4 +1,4 @@
-"""Taking, looking at and putting back copies of metadata, for `magnetar admin metadata`."""
+"""Metadata backups for `magnetar admin metadata`: create, check and restore."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 _NEXT: Final = {
-    Restoration.WRITING: "Half of a copy is there: let its restoration end, or run `magnetar admin metadata "
-    "restore` again. Nothing starts before.",
+    Restoration.WRITING: "A restore is incomplete: let it finish, or run `magnetar admin metadata "
+    "restore` again. No service starts before.",
     Restoration.RESTORED: "Now start all bookies, run `magnetar admin metadata reconcile`, and only then "
     "start brokers and discoveries. Nothing is deleted until `magnetar admin metadata release`.",
     Restoration.RECONCILED: "Now start brokers and discoveries. Nothing is deleted, and disks fill up, until "
-    "`magnetar admin metadata release`: look first at what that lets go (`magnetar admin metadata status "
+    "`magnetar admin metadata release`: check first what it deletes (`magnetar admin metadata status "
     "--look`).",
 }
 
 
 def take(target: Target, file: Path) -> None:
-    """Copy the metadata into `file`."""
+    """Write a backup of the metadata to `file`."""
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         summary = await _copy(metadata, keys, file)
@@ -47,7 +47,7 @@ def take(target: Target, file: Path) -> None:
 
 
 def verify(target: Target, file: Path) -> None:
-    """Say what is in a whole copy, or why it is none."""
+    """Print the contents of a valid backup, or report why it is invalid."""
     try:
         summary = verify_backup(file)
     except (StorageError, OSError) as error:
@@ -56,7 +56,7 @@ def verify(target: Target, file: Path) -> None:
 
 
 def restore(target: Target, file: Path, *, replace: bool, ids_skipped: int) -> None:
-    """Put `file` back."""
+    """Restore the backup in `file`."""
     try:
         summary, items = read_backup(file)
     except (StorageError, OSError) as error:
@@ -65,11 +65,11 @@ def restore(target: Target, file: Path, *, replace: bool, ids_skipped: int) -> N
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         earlier = await read_restoration(metadata, keys)
         half = earlier is not None and earlier.state == Restoration.WRITING
-        # What half a copy replaces was kept when that began.
+        # An incomplete restore saved the replaced metadata when it began.
         if replace and not half and (await metadata.children(keys.root)).items:
             before = file.with_name(f"{file.name}.replaced-{SystemClock().wall_ms()}")
             await _copy(metadata, keys, before)
-            click.echo(f"what was there is kept in {before}", err=True)
+            click.echo(f"the previous metadata is saved in {before}", err=True)
         with progress_bar("keys written", len(items)) as advance:
             restorer = Restorer(
                 metadata,
@@ -88,7 +88,7 @@ def restore(target: Target, file: Path, *, replace: bool, ids_skipped: int) -> N
 
 
 def mark(target: Target, *, ids_skipped: int) -> None:
-    """Say of metadata that was put back by other means that it was."""
+    """Mark metadata as restored that was restored by other means."""
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         restorer = Restorer(metadata, keys, SystemClock(), random.SystemRandom(), ids_skipped=ids_skipped)
@@ -101,7 +101,7 @@ def mark(target: Target, *, ids_skipped: int) -> None:
 
 
 def restoration_facts(record: Restoration) -> Row:
-    """A restoration as operators see it."""
+    """Return the fields of a restore that are shown to operators."""
     return {
         "state": Restoration.State.Name(record.state).lower(),
         "copy_taken": time_text(record.backup_ms),
@@ -114,7 +114,7 @@ def restoration_facts(record: Restoration) -> Row:
 
 
 def say_what_next(record: Restoration) -> None:
-    """The next step of the operator, as text."""
+    """Return the operator's next step as text."""
     if record.state in _NEXT:
         click.echo(_NEXT[record.state], err=True)
 

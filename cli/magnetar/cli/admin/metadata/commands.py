@@ -1,4 +1,4 @@
-"""`magnetar admin metadata`: copies of a cluster's metadata, and what follows when one is put back."""
+"""`magnetar admin metadata`: backups of a cluster's metadata, and reconciliation after a restore."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _FILE = click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, p
 
 _IDS = click.option(
     "--skip-ids",
-    # Auto-recovery and the orphan scan go through all ledger ids.
+    # Bounded: auto-recovery and the orphan scan visit all ledger ids.
     type=click.IntRange(min=1_000, max=10_000_000),
     default=1_000_000,
     show_default=True,
-    help="Leave so many ids to the ledgers that were made since the copy.",
+    help="Number of ledger ids to reserve for ledgers created after the backup.",
 )
 
 
 @click.group(cls=WholeSentences)
 def metadata() -> None:
-    """Copies of a cluster's metadata, and what follows when one is put back.
+    """Back up and restore metadata, and reconcile it after a restore.
 
-    docs/backup.md has the whole procedure.
+    The whole procedure is in docs/backup.md.
     """
 
 
@@ -36,9 +36,9 @@ def metadata() -> None:
 @_FILE
 @click.pass_obj
 def backup(target: Target, /, file: Path) -> None:
-    """Copy the metadata, as it is at one moment, into FILE. The cluster goes on meanwhile.
+    """Write a consistent snapshot of the metadata to FILE. The cluster keeps running.
 
-    FILE may hold secrets, such as passwords in the data of clusters: only its owner can read it.
+    FILE may contain secrets, such as passwords in cluster data; only its owner can read it.
     """
     from magnetar.cli.admin.metadata.backup import take
 
@@ -49,7 +49,7 @@ def backup(target: Target, /, file: Path) -> None:
 @_FILE
 @click.pass_obj
 def verify(target: Target, /, file: Path) -> None:
-    """See that a copy is whole, and say what is in it. Asks no cluster."""
+    """Check that a backup is complete, and show its contents. Does not contact a cluster."""
     from magnetar.cli.admin.metadata.backup import verify as run
 
     run(target, file)
@@ -57,11 +57,13 @@ def verify(target: Target, /, file: Path) -> None:
 
 @metadata.command()
 @_FILE
-@click.option("--replace", is_flag=True, help="Over what is there, of which a copy is kept beside FILE.")
+@click.option(
+    "--replace", is_flag=True, help="Overwrite existing metadata, after saving a copy of it beside FILE."
+)
 @_IDS
 @click.pass_obj
 def restore(target: Target, /, file: Path, replace: bool, skip_ids: int) -> None:
-    """Put a copy back into a store without metadata of this cluster. Stop all processes first.
+    """Restore a backup into a store without metadata of this cluster. Stop all processes first.
 
     Afterwards: start bookies, `reconcile`, start brokers, `release`.
     """
@@ -74,9 +76,9 @@ def restore(target: Target, /, file: Path, replace: bool, skip_ids: int) -> None
 @_IDS
 @click.pass_obj
 def mark_restored(target: Target, /, skip_ids: int) -> None:
-    """Say that this metadata was put back by other means, such as an etcd snapshot. Stop all processes first.
+    """Mark this metadata as restored by other means, such as an etcd snapshot. Stop all processes first.
 
-    Then go on as after `restore`.
+    Then continue as after `restore`.
     """
     from magnetar.cli.admin.metadata.backup import mark
 
@@ -84,11 +86,11 @@ def mark_restored(target: Target, /, skip_ids: int) -> None:
 
 
 @metadata.command()
-@click.option("--look", is_flag=True, help="Compare with what bookies hold now; changes nothing.")
+@click.option("--look", is_flag=True, help="Compare with the ledgers on bookies; read-only.")
 @bookie_options
 @click.pass_obj
 def status(target: Target, /, look: bool, bookies: BookieOptions) -> None:
-    """Whether this metadata was restored, and how far that is dealt with."""
+    """Show whether this metadata was restored, and the progress of its reconciliation."""
     from magnetar.cli.admin.metadata.reconciliation import status as run
 
     run(target, look=look, bookies=bookies)
@@ -100,14 +102,15 @@ def status(target: Target, /, look: bool, bookies: BookieOptions) -> None:
     multiple=True,
     metavar="LEDGER",
     type=click.IntRange(min=1),
-    help="A ledger that cannot be repaired: it stays as it is. May be given several times.",
+    help="Ledger that cannot be repaired and stays as it is; repeat for several.",
 )
 @bookie_options
 @click.pass_obj
 def reconcile(target: Target, /, leave: tuple[int, ...], bookies: BookieOptions) -> None:
-    """Compare restored metadata with what bookies hold, and bring entries to where metadata looks for them.
+    """Compare restored metadata with bookies, and copy entries to the bookies that metadata names.
 
-    All bookies have to be up, and no broker. May be run again. Ends with 1 while something cannot be mended.
+    All bookies must be up and all brokers stopped. Can be repeated. Exits with 1 while a ledger is not
+    repaired.
     """
     from magnetar.cli.admin.metadata.reconciliation import reconcile as run
 
@@ -119,9 +122,9 @@ def reconcile(target: Target, /, leave: tuple[int, ...], bookies: BookieOptions)
 @bookie_options
 @click.pass_obj
 def forget_subscriptions(target: Target, /, topic: str, bookies: BookieOptions) -> None:
-    """Have TOPIC load, without subscriptions: a copy names cursors of it that no bookie has any more.
+    """Let TOPIC load without subscriptions when its cursors are no longer on any bookie.
 
-    Only before `release`: until then its messages stay.
+    Works only before `release`; until then its messages are kept.
     """
     from magnetar.cli.admin.metadata.reconciliation import forget_subscriptions as run
 
@@ -133,21 +136,25 @@ def forget_subscriptions(target: Target, /, topic: str, bookies: BookieOptions) 
 @bookie_options
 @click.pass_obj
 def read_unnamed(target: Target, /, ledger_id: int, bookies: BookieOptions) -> None:
-    """Print the messages of a ledger that bookies hold and metadata does not know, as lines of JSON."""
+    """Print the messages of a ledger that is on bookies but not in metadata, as JSON lines."""
     from magnetar.cli.admin.metadata.reconciliation import read_unnamed as run
 
     run(target, ledger_id, bookies=bookies)
 
 
 @metadata.command()
-@click.option("--discard", is_flag=True, help="Although something goes that only bookies or objects have.")
+@click.option(
+    "--discard",
+    is_flag=True,
+    help="Release even if data is deleted that exists only on bookies or in objects.",
+)
 @bookie_options
 @click.pass_obj
 def release(target: Target, /, discard: bool, bookies: BookieOptions) -> None:
-    """Have bookies delete again what metadata lacks. Until then nothing of it goes.
+    """Let bookies delete ledgers that are not in metadata. Until then they keep them.
 
-    Refused while there are ledgers that were made since the copy, or that are on no bookie and may be in
-    objects that metadata does not know, unless they are to be discarded.
+    Refused, without --discard, while there are ledgers created after the backup, or ledgers that are on no
+    bookie and may be in objects that are not in metadata.
     """
     from magnetar.cli.admin.metadata.reconciliation import release as run
 

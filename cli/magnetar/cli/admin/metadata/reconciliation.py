@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 _SHOWN_MAX: Final = 1_000
-"""Ledgers of a kind on one answer; the others are counted."""
+"""Maximum number of ledgers of a kind that are listed; the others are counted."""
 
 
 def status(target: Target, *, look: bool, bookies: BookieOptions) -> None:
-    """How far a restoration is dealt with; with `look` what bookies hold beside it."""
+    """Show the progress of a restore; with `look`, compare it with the ledgers on bookies."""
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         record = await read_restoration(metadata, keys)
@@ -57,17 +57,17 @@ def status(target: Target, *, look: bool, bookies: BookieOptions) -> None:
 
 
 def reconcile(target: Target, *, leave: Sequence[int], bookies: BookieOptions) -> None:
-    """Compare and mend; the exit code is 1 when something is left that is not among `leave`."""
+    """Compare and repair; the exit code is 1 when an unrepaired ledger is not in `leave`."""
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         found = await _compare(metadata, keys, bookies, mend=True, leave=leave)
         record = await read_restoration(metadata, keys)
-        assert record is not None, "the reconciler has seen it"
+        assert record is not None, "the reconciler observed the restore"
         _show(target, record, found, mended=True)
         left = found.problems.keys() - set(leave)
         if left:
             click.echo(
-                "Not every ledger could be mended: see what is said of it, mend it, and run this again. "
+                "Some ledgers could not be repaired: see the reasons above, fix them, and run this again. "
                 "Leave a ledger that cannot be repaired with --leave LEDGER: its topic may end early "
                 "there.",
                 err=True,
@@ -89,19 +89,20 @@ def release(target: Target, *, discard: bool, bookies: BookieOptions) -> None:
                 entries = sum(each.entries for each in found.unnamed)
                 raise click.ClickException(
                     f"{len(found.unnamed)} ledgers with {entries} entries were made since the copy, and "
-                    "their owner is unknown: `magnetar admin metadata status --look` lists them, "
-                    "`read-unnamed` prints their messages; --discard lets them go"
+                    "their topic is unknown: `magnetar admin metadata status --look` lists them, "
+                    "`read-unnamed` prints their messages; --discard deletes them"
                 )
             if found.missing:
                 raise click.ClickException(
-                    f"{len(found.missing)} ledgers that metadata has are on no bookie: `magnetar admin "
+                    f"{len(found.missing)} ledgers in metadata are on no bookie: `magnetar admin "
                     "metadata status --look` lists them. What was offloaded since the copy has its only "
                     "copy in the object store, and would be swept (`scanOffloadedLedgers` lists it); "
-                    "--discard lets it go"
+                    "--discard allows that"
                 )
             if found.brought_home:
                 raise click.ClickException(
-                    f"{len(found.brought_home)} ledgers have entries where metadata does not look: run "
+                    f"{len(found.brought_home)} ledgers have entries on bookies that metadata does "
+                    "not name: run "
                     "`magnetar admin metadata reconcile` first"
                 )
         record = await release_restoration(metadata, keys, SystemClock())
@@ -112,7 +113,7 @@ def release(target: Target, *, discard: bool, bookies: BookieOptions) -> None:
 
 
 def forget_subscriptions(target: Target, topic: str, *, bookies: BookieOptions) -> None:
-    """Have a topic load whose cursors are lost."""
+    """Let a topic load although its cursors are lost."""
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         name = TopicName.parse(topic)
@@ -122,9 +123,10 @@ def forget_subscriptions(target: Target, topic: str, *, bookies: BookieOptions) 
         ledger_id = await forget(metadata, keys, inventory, name)
         show_facts(target, name.full, {"subscriptions": "forgotten", "cursor_ledger": ledger_id})
         click.echo(
-            "The topic loads without subscriptions, and keeps its messages until `magnetar admin metadata "
-            "release`. Consumers make theirs anew, mostly at the end: `magnetar admin topics reset-cursor` "
-            "puts them where they have to be.",
+            "The topic loads without subscriptions and keeps its messages until `magnetar admin metadata "
+            "release`. Consumers create new subscriptions, usually at the end: `magnetar admin "
+            "topics reset-cursor` "
+            "moves them to the right position.",
             err=True,
         )
         return 0
@@ -133,7 +135,7 @@ def forget_subscriptions(target: Target, topic: str, *, bookies: BookieOptions) 
 
 
 def read_unnamed(target: Target, ledger_id: int, *, bookies: BookieOptions) -> None:
-    """Print the messages of a ledger that only bookies know."""
+    """Print the messages of a ledger that is only on bookies."""
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         from magnetar.cli.message_output import facts_of
@@ -155,7 +157,7 @@ def read_unnamed(target: Target, ledger_id: int, *, bookies: BookieOptions) -> N
                         bad += 1
                         print(
                             json.dumps(
-                                {"entryId": entry_id, "unreadable": "no bookie has it, or it is damaged"}
+                                {"entryId": entry_id, "unreadable": "no bookie stores it, or it is damaged"}
                             )
                         )
                         continue
@@ -166,7 +168,7 @@ def read_unnamed(target: Target, ledger_id: int, *, bookies: BookieOptions) -> N
                             print(json.dumps(facts_of(message, as_hex=False, hide_content=False)))
                     except DataCorruption as error:
                         bad += 1
-                        # Cursors of a topic lie in ledgers, too.
+                        # Cursors are stored in ledgers as well.
                         print(json.dumps({"entryId": entry_id, "unreadable": str(error)}))
         return 1 if bad else 0
 
@@ -205,7 +207,7 @@ def _show(target: Target, record: Restoration, found: Findings, *, mended: bool)
             "kind": "unnamed",
             "entries": each.entries,
             "where": ", ".join(each.bookies),
-            "what": f"{each.byte_length} bytes" + (f", made for {each.topic}" if each.topic else ""),
+            "what": f"{each.byte_length} bytes" + (f", created for {each.topic}" if each.topic else ""),
         }
         for each in found.unnamed
     ]
@@ -239,7 +241,7 @@ async def _compare(
 async def _reached(
     metadata: MetadataStore, keys: Keys, tls: CredentialFiles | None
 ) -> AsyncIterator[tuple[BookieRegistry, GrpcBookieClients]]:
-    configure(level="warning")  # to standard error: what is printed is for programs
+    configure(level="warning")  # Standard error: programs parse standard output.
     async with AsyncExitStack() as opened:
         registry = BookieRegistry(metadata, keys)
         opened.push_async_callback(registry.close)

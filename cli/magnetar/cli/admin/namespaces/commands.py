@@ -27,15 +27,15 @@ def namespaces() -> None:
 @click.argument("tenant")
 @click.pass_obj
 def list_namespaces(target: Target, tenant: str) -> None:
-    """The namespaces of a tenant."""
+    """List the namespaces of a tenant."""
     path = f"/admin/v2/namespaces/{quote(tenant, safe='')}"
     show(target, f"Namespaces of {tenant}", ask(target, "GET", path).value)
 
 
 @namespaces.command()
 @_NAMESPACE
-@click.option("--bundles", "-b", type=int, default=0, help="In so many parts is it cut; 0: as usual.")
-@click.option("--clusters", "-c", default="", help="Clusters, with commas between them.")
+@click.option("--bundles", "-b", type=int, default=0, help="Number of bundles; 0: the broker's default.")
+@click.option("--clusters", "-c", default="", help="Comma-separated clusters.")
 @click.pass_obj
 def create(target: Target, namespace: str, bundles: int, clusters: str) -> None:
     """Make a namespace."""
@@ -47,7 +47,7 @@ def create(target: Target, namespace: str, bundles: int, clusters: str) -> None:
 
 @namespaces.command()
 @_NAMESPACE
-@click.option("--force", "-f", is_flag=True, help="With all its topics.")
+@click.option("--force", "-f", is_flag=True, help="Delete its topics as well.")
 @click.pass_obj
 def delete(target: Target, namespace: str, force: bool) -> None:
     """Delete a namespace that has no topics."""
@@ -58,7 +58,7 @@ def delete(target: Target, namespace: str, force: bool) -> None:
 @_NAMESPACE
 @click.pass_obj
 def policies(target: Target, namespace: str) -> None:
-    """Everything that is said of a namespace."""
+    """Show all policies of a namespace."""
     show(target, f"Policies of {namespace}", ask(target, "GET", namespace_path(namespace)).value)
 
 
@@ -69,12 +69,12 @@ def policies(target: Target, namespace: str) -> None:
     "-m",
     type=click.Choice(["PERSISTENT", "NON_PERSISTENT", "ALL"]),
     default=None,
-    help="Of one kind only.",
+    help="Only topics of this domain.",
 )
-@click.option("--include-system-topic", "-ist", "system_too", is_flag=True, help="Those too.")
+@click.option("--include-system-topic", "-ist", "system_too", is_flag=True, help="Include system topics.")
 @click.pass_obj
 def topics(target: Target, namespace: str, mode: str | None, system_too: bool) -> None:
-    """The topics of a namespace."""
+    """List the topics of a namespace."""
     query = {"mode": mode, "includeSystemTopic": system_too or None}
     value = ask(target, "GET", f"{namespace_path(namespace)}/topics", query=query).value
     show(target, f"Topics of {namespace}", value)
@@ -84,7 +84,7 @@ def topics(target: Target, namespace: str, mode: str | None, system_too: bool) -
 @_NAMESPACE
 @click.pass_obj
 def bundles(target: Target, namespace: str) -> None:
-    """How a namespace's hash ring is cut."""
+    """Show the bundles of a namespace."""
     show(target, f"Bundles of {namespace}", ask(target, "GET", f"{namespace_path(namespace)}/bundles").value)
 
 
@@ -99,10 +99,12 @@ def get_properties(target: Target, namespace: str) -> None:
 
 @namespaces.command(name="set-properties")
 @_NAMESPACE
-@click.option("--properties", "-p", multiple=True, required=True, help="key=value, once for each.")
+@click.option(
+    "--properties", "-p", multiple=True, required=True, help="Property as key=value; repeat for several."
+)
 @click.pass_obj
 def set_properties(target: Target, namespace: str, properties: tuple[str, ...]) -> None:
-    """Set properties; others stay."""
+    """Set properties; other properties are kept."""
     given = tuple(each for text in properties for each in text.split(","))
     ask(target, "PUT", f"{namespace_path(namespace)}/properties", pairs(given, "--properties"))
 

@@ -1,4 +1,4 @@
-"""Where namespaces are and may be, for `magnetar admin namespaces`."""
+"""Clusters, anti-affinity and bookie groups of namespaces, for `magnetar admin namespaces`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 _NAMESPACE = click.argument("namespace", metavar="tenant/namespace")
-_CLUSTERS = click.option("--clusters", "-c", required=True, help="Clusters, with commas between them.")
+_CLUSTERS = click.option("--clusters", "-c", required=True, help="Comma-separated clusters.")
 
 
 def _get(target: Target, namespace: str, what: str, title: str) -> None:
@@ -24,7 +24,7 @@ def _get(target: Target, namespace: str, what: str, title: str) -> None:
 @_NAMESPACE
 @click.pass_obj
 def get_clusters(target: Target, namespace: str) -> None:
-    """In which clusters it is."""
+    """Show the replication clusters of a namespace."""
     _get(target, namespace, "replication", "Clusters")
 
 
@@ -33,7 +33,7 @@ def get_clusters(target: Target, namespace: str) -> None:
 @_CLUSTERS
 @click.pass_obj
 def set_clusters(target: Target, namespace: str, clusters: str) -> None:
-    """Say in which clusters it is."""
+    """Set the replication clusters of a namespace."""
     ask(target, "POST", f"{namespace_path(namespace)}/replication", comma_list(clusters))
 
 
@@ -41,7 +41,7 @@ def set_clusters(target: Target, namespace: str, clusters: str) -> None:
 @_NAMESPACE
 @click.pass_obj
 def get_allowed_clusters(target: Target, namespace: str) -> None:
-    """In which clusters it may be."""
+    """Show the allowed clusters of a namespace."""
     _get(target, namespace, "allowedClusters", "Allowed clusters")
 
 
@@ -50,16 +50,16 @@ def get_allowed_clusters(target: Target, namespace: str) -> None:
 @_CLUSTERS
 @click.pass_obj
 def set_allowed_clusters(target: Target, namespace: str, clusters: str) -> None:
-    """Say in which clusters it may be."""
+    """Set the allowed clusters of a namespace."""
     ask(target, "POST", f"{namespace_path(namespace)}/allowedClusters", comma_list(clusters))
 
 
 @click.command(name="update-migration-state")
 @_NAMESPACE
-@click.option("--migrated", "-mig", is_flag=True, help="Its clients are to go to the other cluster now.")
+@click.option("--migrated", "-mig", is_flag=True, help="Redirect clients to the migration target now.")
 @click.pass_obj
 def update_migration_state(target: Target, namespace: str, migrated: bool) -> None:
-    """Move its clients to the cluster that this one moves to."""
+    """Migrate a namespace's clients to this cluster's migration target."""
     ask(target, "POST", f"{namespace_path(namespace)}/migration", migrated)
 
 
@@ -67,16 +67,16 @@ def update_migration_state(target: Target, namespace: str, migrated: bool) -> No
 @_NAMESPACE
 @click.pass_obj
 def get_group(target: Target, namespace: str) -> None:
-    """Its anti-affinity group."""
+    """Show the anti-affinity group of a namespace."""
     _get(target, namespace, "antiAffinity", "Anti-affinity group")
 
 
 @click.command(name="set-anti-affinity-group")
 @_NAMESPACE
-@click.option("--group", "-g", required=True, help="The group.")
+@click.option("--group", "-g", required=True, help="Anti-affinity group.")
 @click.pass_obj
 def set_group(target: Target, namespace: str, group: str) -> None:
-    """Put it into an anti-affinity group."""
+    """Set the anti-affinity group of a namespace."""
     ask(target, "POST", f"{namespace_path(namespace)}/antiAffinity", group)
 
 
@@ -84,17 +84,17 @@ def set_group(target: Target, namespace: str, group: str) -> None:
 @_NAMESPACE
 @click.pass_obj
 def delete_group(target: Target, namespace: str) -> None:
-    """Take it out of its anti-affinity group."""
+    """Remove a namespace from its anti-affinity group."""
     ask(target, "DELETE", f"{namespace_path(namespace)}/antiAffinity")
 
 
 @click.command(name="get-anti-affinity-namespaces")
-@click.option("--tenant", "-p", required=True, help="The tenant.")
-@click.option("--cluster", "-c", required=True, help="The cluster.")
-@click.option("--group", "-g", required=True, help="The group.")
+@click.option("--tenant", "-p", required=True, help="Tenant name.")
+@click.option("--cluster", "-c", required=True, help="Cluster name.")
+@click.option("--group", "-g", required=True, help="Anti-affinity group.")
 @click.pass_obj
 def get_namespaces_of_group(target: Target, tenant: str, cluster: str, group: str) -> None:
-    """The namespaces of a tenant that are in an anti-affinity group."""
+    """List the namespaces of a tenant in an anti-affinity group."""
     path = f"/admin/v2/namespaces/{quote(cluster, safe='')}/antiAffinity/{quote(group, safe='')}"
     show(target, f"Namespaces of {group}", ask(target, "GET", path, query={"tenant": tenant}).value)
 
@@ -103,17 +103,22 @@ def get_namespaces_of_group(target: Target, tenant: str, cluster: str, group: st
 @_NAMESPACE
 @click.pass_obj
 def get_bookies(target: Target, namespace: str) -> None:
-    """The groups of bookies for its ledgers."""
+    """Show the bookie affinity groups of a namespace."""
     _get(target, namespace, "persistence/bookieAffinity", "Bookie affinity")
 
 
 @click.command(name="set-bookie-affinity-group")
 @_NAMESPACE
-@click.option("--primary-group", "-pg", required=True, help="The group of bookies that is to be used.")
-@click.option("--secondary-group", "-sg", default="", help="The one that is when the other is too small.")
+@click.option("--primary-group", "-pg", required=True, help="Primary bookie group.")
+@click.option(
+    "--secondary-group",
+    "-sg",
+    default="",
+    help="Secondary bookie group, used when the primary group is too small.",
+)
 @click.pass_obj
 def set_bookies(target: Target, namespace: str, primary_group: str, secondary_group: str) -> None:
-    """Name the groups of bookies for its ledgers."""
+    """Set the bookie affinity groups of a namespace."""
     body = {"bookkeeperAffinityGroupPrimary": primary_group}
     if secondary_group:
         body["bookkeeperAffinityGroupSecondary"] = secondary_group
@@ -124,7 +129,7 @@ def set_bookies(target: Target, namespace: str, primary_group: str, secondary_gr
 @_NAMESPACE
 @click.pass_obj
 def delete_bookies(target: Target, namespace: str) -> None:
-    """Any bookie will do for its ledgers."""
+    """Remove the bookie affinity groups of a namespace."""
     ask(target, "DELETE", f"{namespace_path(namespace)}/persistence/bookieAffinity")
 
 
@@ -145,6 +150,6 @@ COMMANDS: tuple[click.Command, ...] = (
 
 
 def add_placement(group: click.Group) -> None:
-    """Give a group these commands."""
+    """Add these commands to a group."""
     for command in COMMANDS:
         group.add_command(command)

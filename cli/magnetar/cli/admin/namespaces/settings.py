@@ -1,4 +1,4 @@
-"""Settings of namespaces and topics that are not in the table of policies: limits of offloading, entry
+"""Settings of namespaces and topics that are not in the policy table: offload limits, entry
 filters, resource groups, clusters of topics, shadow topics.
 """
 
@@ -21,12 +21,22 @@ _NAMESPACE = click.argument("namespace", metavar="tenant/namespace")
 @click.command(name="set-offload-threshold")
 @_NAMESPACE
 @click.option(
-    "--size", "-s", type=SIZE, required=True, help="Bytes of a topic that stay, as 10G; -1: none go."
+    "--size",
+    "-s",
+    type=SIZE,
+    required=True,
+    help="Bytes of a topic to keep on bookies, such as 10G; -1: no automatic offload.",
 )
-@click.option("--time", "-t", type=SECONDS, default=None, help="How long messages stay, as 3h; -1: none go.")
+@click.option(
+    "--time",
+    "-t",
+    type=SECONDS,
+    default=None,
+    help="Age up to which messages stay on bookies, such as 3h; -1: no automatic offload.",
+)
 @click.pass_obj
 def set_threshold(target: Target, namespace: str, size: int, time: int | None) -> None:
-    """Say how much of a topic stays before older ledgers are offloaded."""
+    """Set the size and age beyond which ledgers are offloaded."""
     ask(target, "PUT", f"{namespace_path(namespace)}/offloadThreshold", size)
     if time is not None:
         ask(target, "PUT", f"{namespace_path(namespace)}/offloadThresholdInSeconds", time)
@@ -36,7 +46,7 @@ def set_threshold(target: Target, namespace: str, size: int, time: int | None) -
 @_NAMESPACE
 @click.pass_obj
 def get_threshold(target: Target, namespace: str) -> None:
-    """How much of a topic stays before older ledgers are offloaded."""
+    """Show the size and age beyond which ledgers are offloaded."""
     path = namespace_path(namespace)
     value = {
         name: ask(target, "GET", f"{path}/{name}").value
@@ -50,7 +60,7 @@ def get_threshold(target: Target, namespace: str) -> None:
 @click.option("--lag", "-l", type=SECONDS, required=True, help="As 10m, 3h; -1: for ever.")
 @click.pass_obj
 def set_lag(target: Target, namespace: str, lag: int) -> None:
-    """Say how long bookies keep a ledger once it is offloaded."""
+    """Set how long bookies keep a ledger after its offload."""
     ask(target, "PUT", f"{namespace_path(namespace)}/offloadDeletionLagMs", lag * 1000 if lag > 0 else lag)
 
 
@@ -58,7 +68,7 @@ def set_lag(target: Target, namespace: str, lag: int) -> None:
 @_NAMESPACE
 @click.pass_obj
 def get_lag(target: Target, namespace: str) -> None:
-    """How many milliseconds bookies keep a ledger once it is offloaded."""
+    """Show how long bookies keep a ledger after its offload, in milliseconds."""
     value = ask(target, "GET", f"{namespace_path(namespace)}/offloadDeletionLagMs").value
     show(target, f"Offload deletion lag of {namespace}", value, asked=True)
 
@@ -67,16 +77,16 @@ def get_lag(target: Target, namespace: str) -> None:
 @_NAMESPACE
 @click.pass_obj
 def clear_lag(target: Target, namespace: str) -> None:
-    """Let the broker say how long bookies keep an offloaded ledger."""
+    """Reset the offload deletion lag to the broker's default."""
     ask(target, "DELETE", f"{namespace_path(namespace)}/offloadDeletionLagMs")
 
 
 @click.command(name="set-resource-group")
 @_NAMESPACE
-@click.option("--resource-group-name", "-rgn", "name", required=True, help="The group.")
+@click.option("--resource-group-name", "-rgn", "name", required=True, help="Anti-affinity group.")
 @click.pass_obj
 def set_group(target: Target, namespace: str, name: str) -> None:
-    """Put it into a resource group."""
+    """Set the resource group of a namespace."""
     ask(target, "POST", f"{namespace_path(namespace)}/resourcegroup/{quote(name, safe='')}")
 
 
@@ -84,7 +94,7 @@ def set_group(target: Target, namespace: str, name: str) -> None:
 @_NAMESPACE
 @click.pass_obj
 def get_group(target: Target, namespace: str) -> None:
-    """Its resource group."""
+    """Show the resource group of a namespace."""
     value = ask(target, "GET", f"{namespace_path(namespace)}/resourcegroup").value
     show(target, f"Resource group of {namespace}", value, asked=True)
 
@@ -93,7 +103,7 @@ def get_group(target: Target, namespace: str) -> None:
 @_NAMESPACE
 @click.pass_obj
 def remove_group(target: Target, namespace: str) -> None:
-    """Take it out of its resource group."""
+    """Remove a namespace from its resource group."""
     ask(target, "DELETE", f"{namespace_path(namespace)}/resourcegroup")
 
 
@@ -109,14 +119,14 @@ NAMESPACE_COMMANDS: tuple[click.Command, ...] = (
 )
 
 _FILTERS = click.Option(
-    ["--entry-filters-name", "-efn", "names"], required=True, help="Filters, with commas between them."
+    ["--entry-filters-name", "-efn", "names"], required=True, help="Comma-separated entry filters."
 )
-_CLUSTERS = click.Option(["--clusters", "-c", "names"], required=True, help="Clusters, with commas.")
-_TOPICS = click.Option(["--topics", "-t", "names"], required=True, help="Topics, with commas between them.")
+_CLUSTERS = click.Option(["--clusters", "-c", "names"], required=True, help="Comma-separated clusters.")
+_TOPICS = click.Option(["--topics", "-t", "names"], required=True, help="Comma-separated topics.")
 
 
 def add_entry_filters(group: click.Group, level: str, suffix: str = "") -> None:
-    """Commands called `...-entry-filters<suffix>`, of a 'namespace' or a 'topic'."""
+    """Add the commands `...-entry-filters<suffix>` of a 'namespace' or a 'topic'."""
 
     def body(names: str) -> Any:
         return {"entryFilterNames": names}
@@ -125,12 +135,12 @@ def add_entry_filters(group: click.Group, level: str, suffix: str = "") -> None:
 
 
 def add_topic_clusters(group: click.Group) -> None:
-    """In which clusters a topic is."""
+    """Add the commands for the replication clusters of a topic."""
     _add(group, "topic", "replication-clusters", "replication", _CLUSTERS, comma_list, applied=True)
 
 
 def add_shadow_topics(group: click.Group) -> None:
-    """Topics that show the same messages."""
+    """Add the commands for shadow topics."""
     _add(group, "topic", "shadow-topics", "shadowTopics", _TOPICS, comma_list, set_with="PUT")
 
 
@@ -166,7 +176,9 @@ def _add(
             click.Command(f"{prefix}-{verb}", callback=click.pass_obj(act), params=params, help=help_text)
         )
 
-    flag = click.Option(["--applied", "-ap"], is_flag=True, help="What holds in the end.")
+    flag = click.Option(
+        ["--applied", "-ap"], is_flag=True, help="Show the effective value, including inherited ones."
+    )
     add("set", set_it, f"Set {verb}.", option)
     add("get", get_it, f"Show {verb}.", *([flag] if applied else []))
     add("remove", remove_it, f"Remove {verb}.")

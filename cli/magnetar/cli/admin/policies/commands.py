@@ -1,4 +1,4 @@
-"""`set-...`, `get-...` and `remove-...` for every policy, made from the admin API's table of policies."""
+"""`set-...`, `get-...` and `remove-...` for every policy, generated from the admin API's policy table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TARGET_HELP: Final = {"namespace": "tenant/namespace", "topic": "persistent://t
 
 
 def add_policies(group: click.Group, level: str) -> None:
-    """Give a group the commands of every policy of `level`, which is 'namespace' or 'topic'."""
+    """Add the commands for every policy of `level`, 'namespace' or 'topic', to a group."""
     for policy in POLICIES.values():
         if getattr(policy, level):
             _add_policy(group, policy, level)
@@ -48,7 +48,7 @@ def _add_policy(group: click.Group, policy: PolicyApi, level: str) -> None:
     def remove_it(target: Target, name: str) -> None:
         path = path_of(level, name)
         if level == "namespace" and policy.never_removed:
-            # What is shown while it is not set: for some of these null means false, and not the default.
+            # Shown for a policy that is not set: null means false for some policies, not the default.
             ask(target, method, f"{path}/{rest_name}", policy.unset)
         else:
             removed_at = (policy.removed_at if level == "namespace" else "") or rest_name
@@ -65,7 +65,7 @@ def _add_quotas(group: click.Group, level: str) -> None:
         type=click.Choice(QUOTA_TYPES),
         default=QUOTA_TYPES[0],
         show_default=True,
-        help="Bytes, or the age of the oldest message.",
+        help="Quota type: size in bytes, or age of the oldest message.",
     )
 
     def set_it(target: Target, name: str, quota_type: str, **given: Any) -> None:
@@ -92,7 +92,9 @@ def _applied(level: str) -> Choice | None:
     if level == "namespace":
         return None
     option = click.Option(
-        ["--applied", "-ap"], is_flag=True, help="What holds: the topic's, else its namespace's."
+        ["--applied", "-ap"],
+        is_flag=True,
+        help="Show the effective value: the topic's, or the inherited one.",
     )
     return Choice((option,), lambda given: given)
 

@@ -1,4 +1,4 @@
-"""The options of `set-offload-policies`, called as pulsar-admin calls them for namespaces or for topics."""
+"""The options of `set-offload-policies`, with pulsar-admin's names for namespaces and for topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_DRIVER: Final = {
     "block_size": "MaxBlockSizeInBytes",
     "read_buffer": "ReadBufferSizeInBytes",
 }
-"""Members whose names begin with the driver's."""
+"""Members whose names begin with the driver's name."""
 
 _OF_ALL: Final = {
     "driver": "managedLedgerOffloadDriver",
@@ -51,20 +51,22 @@ OFFLOAD: Final = Choice(
     (
         _option(
             ["--driver", "-d"],
-            "Where ledgers go.",
+            "Offload driver.",
             type=click.Choice(DRIVERS, case_sensitive=False),
             required=True,
         ),
-        _option(["--region", "-r"], "The region of the bucket."),
-        _option(["--bucket", "-b"], "The bucket; not for filesystem."),
+        _option(["--region", "-r"], "Region of the bucket."),
+        _option(["--bucket", "-b"], "Bucket; not for the driver filesystem."),
         _option(
             ["--endpoint", "-e"],
-            "Where the service is; AWS_ENDPOINT_URL of brokers and jobs has to be the same.",
+            "Endpoint of the object store; must equal AWS_ENDPOINT_URL of brokers and jobs.",
         ),
-        _option(["--aws-id", "-i"], "Refused: brokers and jobs take credentials from their environment."),
+        _option(
+            ["--aws-id", "-i"], "Not supported: brokers and jobs read credentials from their environment."
+        ),
         _option(["--aws-secret", "-s"], "Refused, likewise."),
-        _option(["--s3-role", "-ro"], "The role to take on."),
-        _option(["--s3-role-session-name", "-rsn"], "What the role's session is called."),
+        _option(["--s3-role", "-ro"], "Role to assume."),
+        _option(["--s3-role-session-name", "-rsn"], "Session name of the assumed role."),
         _option(
             ["--maxBlockSize", "-mbs", "--maxBlockSizeInBytes", "-m", "block_size"], "As 64M.", type=SIZE
         ),
@@ -75,7 +77,7 @@ OFFLOAD: Final = Choice(
         ),
         _option(
             ["--offloadAfterThreshold", "-oat", "--offloadThresholdInBytes", "-t", "threshold"],
-            "Bytes of a topic that stay, as 10G; -1: none go.",
+            "Bytes of a topic to keep on bookies, such as 10G; -1: no automatic offload.",
             type=SIZE,
         ),
         _option(
@@ -86,17 +88,17 @@ OFFLOAD: Final = Choice(
                 "-ts",
                 "threshold_s",
             ],
-            "How long a closed ledger stays, as 3h; -1: none go.",
+            "Age up to which closed ledgers stay on bookies, such as 3h; -1: no automatic offload.",
             type=SECONDS,
         ),
         _option(
             ["--offloadAfterElapsed", "-oae", "--offloadDeletionLag", "-dl", "lag"],
-            "How long bookies keep an offloaded ledger, as 3h; -1: for ever.",
+            "Time that bookies keep an offloaded ledger, such as 3h; -1: no limit.",
             type=SECONDS,
         ),
         _option(
             ["--offloadReadPriority", "-orp", "--offloadedReadPriority", "read_priority"],
-            "What is read where both have it.",
+            "Storage to read from while both have a ledger.",
             type=click.Choice(READ_PRIORITIES),
         ),
     ),

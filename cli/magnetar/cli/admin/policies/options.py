@@ -1,4 +1,4 @@
-"""The options of `set-...` for each policy, called as pulsar-admin calls them, and the JSON they become."""
+"""The options of `set-...` for each policy, with pulsar-admin's names, and the JSON body they produce."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Options, and the body of the request that follows from them."""
+    """The options of a policy, and the function that turns them into the request body."""
 
     options: tuple[click.Option, ...]
     body: Callable[[Mapping[str, Any]], Any]
@@ -23,14 +23,14 @@ class Choice:
 
 def _on_off(on: str, off: str) -> tuple[click.Option, ...]:
     return (
-        click.Option([on, on[1:3], "on"], is_flag=True, help="Switch it on."),
-        click.Option([off, off[1:3], "off"], is_flag=True, help="Switch it off."),
+        click.Option([on, on[1:3], "on"], is_flag=True, help="Enable it."),
+        click.Option([off, off[1:3], "off"], is_flag=True, help="Disable it."),
     )
 
 
 def _is_on(given: Mapping[str, Any]) -> bool:
     if given["on"] == given["off"]:
-        raise click.UsageError("either switch it on or off")
+        raise click.UsageError("give exactly one of the enable and disable options")
     return bool(given["on"])
 
 
@@ -40,10 +40,14 @@ def _number(names: list[str], help_text: str, **more: Any) -> click.Option:
 
 _RATE: Final = Choice(
     (
-        _number(["--msg-dispatch-rate", "-md", "messages"], "Messages in a period; -1: no limit", default=-1),
-        _number(["--byte-dispatch-rate", "-bd", "size"], "Bytes in a period.", type=SIZE, default=-1),
-        _number(["--dispatch-rate-period", "-dt", "period"], "Seconds of a period.", default=1),
-        click.Option(["--relative-to-publish-rate", "-rp", "relative"], is_flag=True, help="On top of it."),
+        _number(["--msg-dispatch-rate", "-md", "messages"], "Messages per period; -1: no limit", default=-1),
+        _number(["--byte-dispatch-rate", "-bd", "size"], "Bytes per period.", type=SIZE, default=-1),
+        _number(["--dispatch-rate-period", "-dt", "period"], "Length of the period, in seconds.", default=1),
+        click.Option(
+            ["--relative-to-publish-rate", "-rp", "relative"],
+            is_flag=True,
+            help="Limit relative to the publish rate.",
+        ),
     ),
     lambda given: {
         "dispatchThrottlingRateInMsg": given["messages"],
@@ -98,7 +102,12 @@ def _types(given: Mapping[str, Any]) -> list[str]:
 OPTIONS: Final[dict[str, Choice]] = {
     "retention": Choice(
         (
-            _number(["--time", "-t"], "As 100m, 3h, 2d; seconds; -1: for ever.", type=SECONDS, required=True),
+            _number(
+                ["--time", "-t"],
+                "Duration such as 100m, 3h or 2d, or seconds; -1: no limit.",
+                type=SECONDS,
+                required=True,
+            ),
             _number(["--size", "-s"], "As 10M, 16G; -1: without bound.", type=SIZE, required=True),
         ),
         _retention,
@@ -113,7 +122,7 @@ OPTIONS: Final[dict[str, Choice]] = {
                     ["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
                 ),
                 required=True,
-                help="What happens beyond it.",
+                help="Action when the quota is exceeded.",
             ),
         ),
         _quota,
@@ -127,7 +136,9 @@ OPTIONS: Final[dict[str, Choice]] = {
     "subscription_dispatch_rate": _RATE,
     "publish_rate": Choice(
         (
-            _number(["--msg-publish-rate", "-m", "messages"], "Messages a second; -1: no limit.", default=-1),
+            _number(
+                ["--msg-publish-rate", "-m", "messages"], "Messages per second; -1: no limit.", default=-1
+            ),
             _number(["--byte-publish-rate", "-b", "size"], "Bytes a second.", type=SIZE, default=-1),
         ),
         lambda given: {
@@ -137,8 +148,10 @@ OPTIONS: Final[dict[str, Choice]] = {
     ),
     "subscribe_rate": Choice(
         (
-            _number(["--subscribe-rate", "-sr", "rate"], "Subscribes in a period.", default=-1),
-            _number(["--subscribe-rate-period", "-st", "period"], "Seconds of a period.", default=30),
+            _number(["--subscribe-rate", "-sr", "rate"], "Subscribe requests per period.", default=-1),
+            _number(
+                ["--subscribe-rate-period", "-st", "period"], "Length of the period, in seconds.", default=30
+            ),
         ),
         lambda given: {
             "subscribeThrottlingRatePerConsumer": given["rate"],
@@ -153,9 +166,11 @@ OPTIONS: Final[dict[str, Choice]] = {
                 type=click.Choice(["partitioned", "non-partitioned"]),
                 default="non-partitioned",
                 show_default=True,
-                help="Of topics that are made.",
+                help="Type of topics that are created automatically.",
             ),
-            _number(["--num-partitions", "-n", "partitions"], "Of topics that are made."),
+            _number(
+                ["--num-partitions", "-n", "partitions"], "Type of topics that are created automatically."
+            ),
         ),
         _auto_topic,
     ),
@@ -167,7 +182,7 @@ OPTIONS: Final[dict[str, Choice]] = {
                 ["--delete-mode", "-m", "mode"],
                 type=click.Choice(["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]),
                 required=True,
-                help="When a topic is inactive.",
+                help="Condition for a topic to be inactive.",
             ),
         ),
         lambda given: {
@@ -179,8 +194,10 @@ OPTIONS: Final[dict[str, Choice]] = {
     "delayed_delivery": Choice(
         (
             *_on_off("--enable", "--disable"),
-            _number(["--time", "-t"], "Milliseconds of a tick.", default=1_000),
-            _number(["--maxDelay", "-md", "max_delay"], "Longest delay, ms; 0: no limit.", default=0),
+            _number(["--time", "-t"], "Tick time of delayed delivery, in milliseconds.", default=1_000),
+            _number(
+                ["--maxDelay", "-md", "max_delay"], "Maximum delay, in milliseconds; 0: no limit.", default=0
+            ),
         ),
         lambda given: {
             "active": _is_on(given),
@@ -191,7 +208,10 @@ OPTIONS: Final[dict[str, Choice]] = {
     "subscription_types": Choice(
         (
             click.Option(
-                ["--types", "-t"], multiple=True, required=True, help="Exclusive, Shared, ...; with commas."
+                ["--types", "-t"],
+                multiple=True,
+                required=True,
+                help="Comma-separated subscription types: Exclusive, Shared, ...",
             ),
         ),
         _types,
@@ -205,7 +225,7 @@ OPTIONS: Final[dict[str, Choice]] = {
                 ["--compatibility", "-c", "--strategy", "-s", "strategy"],
                 type=click.Choice(SCHEMA_COMPATIBILITIES, case_sensitive=False),
                 required=True,
-                help="What a new schema has to be compatible with.",
+                help="Compatibility required of a new schema.",
             ),
         ),
         lambda given: given["strategy"],
@@ -215,9 +235,11 @@ OPTIONS: Final[dict[str, Choice]] = {
             click.Option(
                 ["--compatibility", "-c"],
                 type=click.Choice(AUTO_UPDATE_COMPATIBILITIES, case_sensitive=False),
-                help="What a new schema has to be compatible with.",
+                help="Compatibility required of a new schema.",
             ),
-            click.Option(["--disabled", "-d", "off"], is_flag=True, help="Producers bring no new schema."),
+            click.Option(
+                ["--disabled", "-d", "off"], is_flag=True, help="Producers cannot register new schemas."
+            ),
         ),
         _auto_update,
     ),
@@ -227,7 +249,7 @@ OPTIONS: Final[dict[str, Choice]] = {
                 ["--subscription-auth-mode", "-m", "mode"],
                 type=click.Choice(["None", "Prefix"], case_sensitive=False),
                 required=True,
-                help="Prefix: names of subscriptions begin with the role.",
+                help="Prefix: subscription names must begin with the role.",
             ),
         ),
         lambda given: given["mode"],
@@ -235,11 +257,22 @@ OPTIONS: Final[dict[str, Choice]] = {
     "replicator_dispatch_rate": _RATE,
     "persistence": Choice(
         (
-            _number(["--bookkeeper-ensemble", "-e", "ensemble"], "Bookies of a ledger.", default=2),
-            _number(["--bookkeeper-write-quorum", "-w", "write"], "Copies of an entry.", default=2),
-            _number(["--bookkeeper-ack-quorum", "-a", "ack"], "Copies to wait for.", default=2),
             _number(
-                ["--ml-mark-delete-max-rate", "-r", "rate"], "Mark-deletes a second.", type=float, default=0
+                ["--bookkeeper-ensemble", "-e", "ensemble"], "Ensemble size: bookies per ledger.", default=2
+            ),
+            _number(
+                ["--bookkeeper-write-quorum", "-w", "write"], "Write quorum: copies of an entry.", default=2
+            ),
+            _number(
+                ["--bookkeeper-ack-quorum", "-a", "ack"],
+                "Ack quorum: confirmed copies to wait for.",
+                default=2,
+            ),
+            _number(
+                ["--ml-mark-delete-max-rate", "-r", "rate"],
+                "Maximum mark-delete updates per second.",
+                type=float,
+                default=0,
             ),
         ),
         lambda given: {
@@ -250,7 +283,7 @@ OPTIONS: Final[dict[str, Choice]] = {
         },
     ),
 }
-"""By the field that keeps the policy; numbers are in NUMBERS, offloading in a module of its own."""
+"""Options by policy field; numbers are in NUMBERS, offload policies in a separate module."""
 
 NUMBERS: Final = {
     "message-ttl": (["--messageTTL", "-ttl", "--ttl", "-t"], SECONDS),
@@ -272,11 +305,11 @@ NUMBERS: Final = {
     "compaction-threshold": (["--threshold", "-t"], SIZE),
     "max-topics-per-namespace": (["--max-topics-per-namespace", "-t"], int),
 }
-"""Policies that are one number, by verb: how the option is called, and its type."""
+"""Policies that are a single number, by verb: name and type of the option."""
 
 
 def number_choice(verb: str) -> Choice:
-    """The option of a policy that is one number."""
+    """Return the option of a policy that is a single number."""
     names, kind = NUMBERS[verb]
-    option = click.Option([*names, "value"], type=kind, required=True, help="0: no limit.")
+    option = click.Option([*names, "value"], type=kind, required=True, help="New value; 0: no limit.")
     return Choice((option,), lambda given: given["value"])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic_policies() -> None:
-    """Policies of single topics."""
+    """Manage the policies of single topics."""
 
 
 @topic_policies.command(name="delete-topic-policies")

@@ -1,4 +1,4 @@
-"""`magnetar admin topics`: topics as a whole. What is done to their subscriptions is added at the end."""
+"""`magnetar admin topics`: commands for whole topics. Subscription commands are added at the end."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 _TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic")
-_FORCE = click.option("--force", "-f", is_flag=True, help="Although producers or consumers are connected.")
-_METADATA = click.option("--metadata", "-m", multiple=True, help="A property as key=value, once for each.")
+_FORCE = click.option(
+    "--force", "-f", is_flag=True, help="Delete even if producers or consumers are connected."
+)
+_METADATA = click.option("--metadata", "-m", multiple=True, help="Property as key=value; repeat for several.")
 _DOMAIN = click.option(
     "--topic-domain",
     "-td",
     "domain",
     type=click.Choice(["persistent", "non-persistent", "non_persistent"]),
     default=None,
-    help="Of one kind only.",
+    help="Only topics of this domain.",
 )
-_SYSTEM = click.option("--include-system-topic", "-ist", "system_too", is_flag=True, help="Those too.")
+_SYSTEM = click.option(
+    "--include-system-topic", "-ist", "system_too", is_flag=True, help="Include system topics."
+)
 
 
 @click.group()
@@ -41,12 +45,12 @@ def topics() -> None:
 @click.argument("namespace", metavar="tenant/namespace")
 @_DOMAIN
 @_SYSTEM
-@click.option("--bundle", "-b", default=None, help="Of one bundle only.")
+@click.option("--bundle", "-b", default=None, help="Only topics of this bundle.")
 @click.pass_obj
 def list_topics(
     target: Target, namespace: str, domain: str | None, system_too: bool, bundle: str | None
 ) -> None:
-    """The topics of a namespace; partitions each by its own name."""
+    """List the topics of a namespace, including each partition."""
     query = {"includeSystemTopic": system_too or None, "bundle": bundle}
     show(target, f"Topics of {namespace}", _list(target, namespace, domain, "", query))
 
@@ -57,7 +61,7 @@ def list_topics(
 @_SYSTEM
 @click.pass_obj
 def list_partitioned(target: Target, namespace: str, domain: str | None, system_too: bool) -> None:
-    """The partitioned topics of a namespace."""
+    """List the partitioned topics of a namespace."""
     query = {"includeSystemTopic": system_too or None}
     show(
         target,
@@ -81,29 +85,29 @@ def _list(
 @_METADATA
 @click.pass_obj
 def create(target: Target, topic: str, metadata: tuple[str, ...]) -> None:
-    """Make a topic that is not partitioned."""
+    """Create a non-partitioned topic."""
     ask(target, "PUT", topic_path(topic), pairs(metadata, "--metadata"))
 
 
 @topics.command(name="create-partitioned-topic")
 @_TOPIC
-@click.option("--partitions", "-p", type=int, required=True, help="How many.")
+@click.option("--partitions", "-p", type=int, required=True, help="Number of partitions.")
 @_METADATA
 @click.pass_obj
 def create_partitioned(target: Target, topic: str, partitions: int, metadata: tuple[str, ...]) -> None:
-    """Make a partitioned topic."""
+    """Create a partitioned topic."""
     body: Any = {"partitions": partitions, "properties": pairs(metadata, "--metadata")}
     ask(target, "PUT", f"{topic_path(topic)}/partitions", body)
 
 
 @topics.command(name="update-partitioned-topic")
 @_TOPIC
-@click.option("--partitions", "-p", type=int, required=True, help="How many there are to be.")
-@click.option("--update-local-only", "-ulo", "local", is_flag=True, help="In this cluster only.")
-@click.option("--force", "-f", is_flag=True, help="Makes no difference: what is there is looked at, anyway.")
+@click.option("--partitions", "-p", type=int, required=True, help="New total number of partitions.")
+@click.option("--update-local-only", "-ulo", "local", is_flag=True, help="Update this cluster only.")
+@click.option("--force", "-f", is_flag=True, help="No effect: existing topics are always checked.")
 @click.pass_obj
 def update_partitioned(target: Target, topic: str, partitions: int, local: bool, force: bool) -> None:
-    """Give a partitioned topic more partitions."""
+    """Increase the number of partitions of a topic."""
     query = {"updateLocalTopicOnly": local or None, "force": force or None}
     ask(target, "POST", f"{topic_path(topic)}/partitions", partitions, query)
 
@@ -112,7 +116,7 @@ def update_partitioned(target: Target, topic: str, partitions: int, local: bool,
 @_TOPIC
 @click.pass_obj
 def get_partitioned(target: Target, topic: str) -> None:
-    """How many partitions a topic has."""
+    """Show the number of partitions of a topic."""
     show(target, topic, ask(target, "GET", f"{topic_path(topic)}/partitions").value)
 
 
@@ -126,7 +130,7 @@ def delete_partitioned(target: Target, topic: str, force: bool) -> None:
 
 
 def _plain(name: str, method: str, path: str, help_text: str) -> None:
-    """A command that has a topic and nothing else, and shows what the broker answers."""
+    """Return a command that takes only a topic and shows the broker's response."""
 
     def run(target: Target, topic: str) -> None:
         show(target, f"{name} of {topic}", ask(target, method, f"{topic_path(topic)}/{path}", NOTHING).value)
@@ -135,30 +139,40 @@ def _plain(name: str, method: str, path: str, help_text: str) -> None:
     topics.command(name=name)(_TOPIC(click.pass_obj(run)))
 
 
-_plain("create-missed-partitions", "POST", "createMissedPartitions", "Make the partitions that are missing.")
-_plain("unload", "PUT", "unload", "Close a topic; it is loaded again on request.")
-_plain("terminate", "POST", "terminate", "Take no more messages; shows the id of the last one.")
-_plain("partitioned-terminate", "POST", "terminate/partitions", "The same for every partition.")
+_plain("create-missed-partitions", "POST", "createMissedPartitions", "Create missing partitions.")
+_plain("unload", "PUT", "unload", "Unload a topic; it loads again on request.")
+_plain("terminate", "POST", "terminate", "Terminate a topic: refuse new messages; shows the last message id.")
+_plain("partitioned-terminate", "POST", "terminate/partitions", "Terminate every partition of a topic.")
 _plain(
-    "partitioned-stats-internal", "GET", "partitioned-internalStats", "The ledgers and cursors of partitions."
+    "partitioned-stats-internal",
+    "GET",
+    "partitioned-internalStats",
+    "Show the ledgers and cursors of partitions.",
 )
-_plain("subscriptions", "GET", "subscriptions", "The subscriptions of a topic.")
-_plain("last-message-id", "GET", "lastMessageId", "The id of the last message.")
-_plain("get-properties", "GET", "properties", "The properties of a topic.")
+_plain("subscriptions", "GET", "subscriptions", "List the subscriptions of a topic.")
+_plain("last-message-id", "GET", "lastMessageId", "Show the last message id.")
+_plain("get-properties", "GET", "properties", "Show the properties of a topic.")
 
 
 @topics.command(name="update-properties")
 @_TOPIC
-@click.option("--property", "-p", "given", multiple=True, required=True, help="key=value, once for each.")
+@click.option(
+    "--property",
+    "-p",
+    "given",
+    multiple=True,
+    required=True,
+    help="Property as key=value; repeat for several.",
+)
 @click.pass_obj
 def update_properties(target: Target, topic: str, given: tuple[str, ...]) -> None:
-    """Set properties of a topic; others stay."""
+    """Set properties of a topic; other properties are kept."""
     ask(target, "PUT", f"{topic_path(topic)}/properties", pairs(given, "--property"))
 
 
 @topics.command(name="remove-properties")
 @_TOPIC
-@click.option("--key", "-k", required=True, help="Its name.")
+@click.option("--key", "-k", required=True, help="Property name.")
 @click.pass_obj
 def remove_properties(target: Target, topic: str, key: str) -> None:
     """Remove a property of a topic."""
@@ -166,13 +180,17 @@ def remove_properties(target: Target, topic: str, key: str) -> None:
 
 
 _FIGURES: Final = {
-    "getPreciseBacklog": ("-gpb", "--get-precise-backlog", "Count backlogs message by message."),
-    "subscriptionBacklogSize": ("-sbs", "--get-subscription-backlog-size", "Bytes of backlogs, too."),
-    "getEarliestTimeInBacklog": ("-etb", "--get-earliest-time-in-backlog", "How old each backlog is, too."),
+    "getPreciseBacklog": ("-gpb", "--get-precise-backlog", "Count backlogs exactly, in messages."),
+    "subscriptionBacklogSize": ("-sbs", "--get-subscription-backlog-size", "Include backlog sizes in bytes."),
+    "getEarliestTimeInBacklog": (
+        "-etb",
+        "--get-earliest-time-in-backlog",
+        "Include the age of each backlog.",
+    ),
     "excludePublishers": ("-ep", "--exclude-publishers", "Without publishers."),
     "excludeConsumers": ("-ec", "--exclude-consumers", "Without consumers."),
 }
-"""Options of figures by the parameters of the query that they are."""
+"""Statistics options, by query parameter."""
 
 
 def _with_figures(command: Callable[..., None]) -> Callable[..., None]:
@@ -190,18 +208,18 @@ def _query(given: Mapping[str, bool]) -> dict[str, object]:
 @_with_figures
 @click.pass_obj
 def stats(target: Target, /, topic: str, **given: bool) -> None:
-    """Figures of a topic and its clients."""
+    """Show statistics of a topic and its clients."""
     value = ask(target, "GET", f"{topic_path(topic)}/stats", query=_query(given)).value
     show(target, f"Figures of {topic}", value)
 
 
 @topics.command(name="partitioned-stats")
 @_TOPIC
-@click.option("--per-partition", is_flag=True, help="Those of each partition, too.")
+@click.option("--per-partition", is_flag=True, help="Include each partition.")
 @_with_figures
 @click.pass_obj
 def partitioned_stats(target: Target, /, topic: str, per_partition: bool, **given: bool) -> None:
-    """Figures of a partitioned topic."""
+    """Show statistics of a partitioned topic."""
     query = {"perPartition": per_partition, **_query(given)}
     value = ask(target, "GET", f"{topic_path(topic)}/partitioned-stats", query=query).value
     show(target, f"Figures of {topic}", value)
@@ -209,10 +227,10 @@ def partitioned_stats(target: Target, /, topic: str, per_partition: bool, **give
 
 @topics.command(name="stats-internal")
 @_TOPIC
-@click.option("--metadata", "-m", is_flag=True, help="What metadata says of each ledger, too.")
+@click.option("--metadata", "-m", is_flag=True, help="Include the metadata of each ledger.")
 @click.pass_obj
 def stats_internal(target: Target, topic: str, metadata: bool) -> None:
-    """The ledgers and cursors of a topic."""
+    """Show the ledgers and cursors of a topic."""
     path = f"{topic_path(topic)}/internalStats"
     show(target, f"Storage of {topic}", ask(target, "GET", path, query={"metadata": metadata or None}).value)
 

@@ -1,4 +1,4 @@
-"""The commands of `magnetar admin topics` that are about where topics are and what is kept of them."""
+"""Commands of `magnetar admin topics` about placement, storage, compaction and offload."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 _TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic")
-_SUBSCRIPTION = click.option("--subscription", "-s", required=True, help="Its name.")
-_WAIT = click.option("--wait-complete", "-w", "wait", is_flag=True, help="Until it does not run any more.")
+_SUBSCRIPTION = click.option("--subscription", "-s", required=True, help="Subscription name.")
+_WAIT = click.option("--wait-complete", "-w", "wait", is_flag=True, help="Wait until it ends.")
 _LOOK_EVERY_S: Final = 1.0
 
 
@@ -24,7 +24,7 @@ _LOOK_EVERY_S: Final = 1.0
 @_TOPIC
 @click.pass_obj
 def truncate(target: Target, topic: str) -> None:
-    """Let go every message of a topic, read or not; subscriptions go on at the end."""
+    """Delete all messages of a topic, read or unread; subscriptions continue at the end."""
     ask(target, "DELETE", f"{topic_path(topic)}/truncate")
 
 
@@ -32,7 +32,7 @@ def truncate(target: Target, topic: str) -> None:
 @_TOPIC
 @click.pass_obj
 def trim_topic(target: Target, topic: str) -> None:
-    """Delete entries that no subscription needs and retention does not keep."""
+    """Delete acknowledged entries beyond the retention limits."""
     ask(target, "POST", f"{topic_path(topic)}/trim")
 
 
@@ -40,16 +40,22 @@ def trim_topic(target: Target, topic: str) -> None:
 @_TOPIC
 @click.pass_obj
 def info_internal(target: Target, topic: str) -> None:
-    """The ledgers and cursors of a topic, as they are kept."""
-    show(target, f"What is kept of {topic}", ask(target, "GET", f"{topic_path(topic)}/internal-info").value)
+    """Show the stored metadata of the ledgers and cursors of a topic."""
+    show(target, f"Metadata of {topic}", ask(target, "GET", f"{topic_path(topic)}/internal-info").value)
 
 
 @click.command(name="get-message-id")
 @_TOPIC
-@click.option("--datetime", "-d", "moment", required=True, help="As 2026-11-21T19:30:00Z; or ms since 1970.")
+@click.option(
+    "--datetime",
+    "-d",
+    "moment",
+    required=True,
+    help="Time such as 2026-11-21T19:30:00Z, or milliseconds since 1970.",
+)
 @click.pass_obj
 def get_message_id(target: Target, topic: str, moment: str) -> None:
-    """The id of the first message at or after a time."""
+    """Show the id of the first message at or after a time."""
     path = f"{topic_path(topic)}/messageid/{_milliseconds(moment)}"
     show(target, f"The first message of {topic} since {moment}", ask(target, "GET", path).value)
 
@@ -62,7 +68,7 @@ def _milliseconds(moment: str) -> int:
     try:
         at = datetime.fromisoformat(moment)
     except ValueError as error:
-        raise click.BadParameter(f"{moment!r} is no time; write it as 2026-11-21T19:30:00Z") from error
+        raise click.BadParameter(f"invalid time {moment!r}; write it as 2026-11-21T19:30:00Z") from error
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -75,11 +81,11 @@ def _milliseconds(moment: str) -> int:
     type=MESSAGE_ID,
     default="earliest",
     show_default=True,
-    help="From this message on: ledger:entry, earliest or latest.",
+    help="First message: ledger:entry, earliest or latest.",
 )
 @click.pass_obj
 def get_backlog_size(target: Target, topic: str, message_id: Mapping[str, int]) -> None:
-    """Bytes behind a message."""
+    """Show the size of the backlog from a message on, in bytes."""
     show(
         target, f"Bytes of {topic}", ask(target, "PUT", f"{topic_path(topic)}/backlogSize", message_id).value
     )
@@ -88,10 +94,12 @@ def get_backlog_size(target: Target, topic: str, message_id: Mapping[str, int]) 
 @click.command(name="analyze-backlog")
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--position", "-p", "message_id", type=MESSAGE_ID, default="earliest", help="From there on.")
+@click.option(
+    "--position", "-p", "message_id", type=MESSAGE_ID, default="earliest", help="First message to count."
+)
 @click.pass_obj
 def analyze_backlog(target: Target, topic: str, subscription: str, message_id: Mapping[str, int]) -> None:
-    """Look at every entry of a backlog: how many messages that is."""
+    """Read the whole backlog of a subscription and count its messages."""
     path = f"{subscription_path(topic, subscription)}/analyzeBacklog"
     show(target, f"Backlog of {subscription}", ask(target, "POST", path, message_id).value)
 
@@ -101,7 +109,7 @@ def analyze_backlog(target: Target, topic: str, subscription: str, message_id: M
 @_SUBSCRIPTION
 @click.pass_obj
 def get_replicated(target: Target, topic: str, subscription: str) -> None:
-    """Whether a subscription is replicated."""
+    """Show whether a subscription is replicated."""
     path = f"{subscription_path(topic, subscription)}/replicatedSubscriptionStatus"
     show(target, f"Is {subscription} replicated", ask(target, "GET", path).value)
 
@@ -109,10 +117,10 @@ def get_replicated(target: Target, topic: str, subscription: str) -> None:
 @click.command(name="set-replicated-subscription-status")
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--enable/--disable", "-e/-d", "enabled", default=None, help="Whether it is replicated.")
+@click.option("--enable/--disable", "-e/-d", "enabled", default=None, help="Enable or disable replication.")
 @click.pass_obj
 def set_replicated(target: Target, topic: str, subscription: str, enabled: bool | None) -> None:
-    """Replicate a subscription, or not."""
+    """Enable or disable replication of a subscription."""
     if enabled is None:
         raise click.UsageError("give either --enable or --disable")
     ask(target, "POST", f"{subscription_path(topic, subscription)}/replicatedSubscriptionStatus", enabled)
@@ -131,16 +139,18 @@ def compact(target: Target, topic: str) -> None:
 @_WAIT
 @click.pass_obj
 def compaction_status(target: Target, topic: str, wait: bool) -> None:
-    """How far the compaction of a topic is."""
+    """Show the compaction status of a topic."""
     show(target, f"Compaction of {topic}", _status(target, f"{topic_path(topic)}/compaction", wait))
 
 
 @click.command()
 @_TOPIC
-@click.option("--size-threshold", "-s", "size", type=SIZE, required=True, help="Keep so much here, as 10M.")
+@click.option(
+    "--size-threshold", "-s", "size", type=SIZE, required=True, help="Bytes to keep on bookies, such as 10M."
+)
 @click.pass_obj
 def offload(target: Target, topic: str, size: int) -> None:
-    """Have the next job move the oldest ledgers of a topic to other storage; see magnetar offload run."""
+    """Mark the oldest ledgers of a topic for offload by the next job; see magnetar offload run."""
     path = topic_path(topic)
     ledgers = ask(target, "GET", f"{path}/internalStats").value["ledgers"]
     kept = 0
@@ -161,7 +171,7 @@ def offload(target: Target, topic: str, size: int) -> None:
 @_WAIT
 @click.pass_obj
 def offload_status(target: Target, topic: str, wait: bool) -> None:
-    """How far the offload of a topic is."""
+    """Show the offload status of a topic."""
     show(target, f"Offload of {topic}", _status(target, f"{topic_path(topic)}/offload", wait))
 
 
@@ -177,16 +187,16 @@ def _status(target: Target, path: str, wait: bool) -> Any:
 @_TOPIC
 @click.pass_obj
 def lookup(target: Target, topic: str) -> None:
-    """Which broker serves a topic."""
+    """Show the owner broker of a topic."""
     show(target, topic, _served_at(target, topic))
 
 
 @click.command(name="partitioned-lookup")
 @_TOPIC
-@click.option("--sort-by-broker", "-s", "by_broker", is_flag=True, help="The partitions of each broker.")
+@click.option("--sort-by-broker", "-s", "by_broker", is_flag=True, help="Group partitions by broker.")
 @click.pass_obj
 def partitioned_lookup(target: Target, topic: str, by_broker: bool) -> None:
-    """Which brokers serve the partitions of a topic."""
+    """Show the owner brokers of the partitions of a topic."""
     count = ask(target, "GET", f"{topic_path(topic)}/partitions").value["partitions"]
     names = [f"{topic}-partition-{index}" for index in range(count)]
     found = {name: _served_at(target, name) for name in names}
@@ -208,7 +218,7 @@ def _served_at(target: Target, topic: str) -> str:
 @_TOPIC
 @click.pass_obj
 def bundle_range(target: Target, topic: str) -> None:
-    """The bundle that a topic is in."""
+    """Show the bundle of a topic."""
     show(target, topic, ask(target, "GET", f"{_lookup_path(topic)}/bundle").value)
 
 

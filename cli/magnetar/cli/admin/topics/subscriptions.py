@@ -1,4 +1,4 @@
-"""The commands of `magnetar admin topics` that are about subscriptions and single messages."""
+"""Commands of `magnetar admin topics` for subscriptions and single messages."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _LATEST: Final = 2**63 - 1
 _TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic")
-_SUBSCRIPTION = click.option("--subscription", "-s", required=True, help="Its name.")
+_SUBSCRIPTION = click.option("--subscription", "-s", required=True, help="Subscription name.")
 
 
 class MessageId(click.ParamType[dict[str, int]]):
-    """latest, earliest or ledger:entry."""
+    """A message id: latest, earliest or ledger:entry."""
 
     name = "message id"
 
@@ -32,7 +32,9 @@ class MessageId(click.ParamType[dict[str, int]]):
             return {"ledgerId": number, "entryId": number}
         found = re.fullmatch(r"([0-9]+):(-?[0-9]+)", str(value))
         if found is None:
-            self.fail(f"{value!r} is no message id; write it as ledger:entry, latest or earliest", param, ctx)
+            self.fail(
+                f"invalid message id {value!r}; write it as ledger:entry, latest or earliest", param, ctx
+            )
         return {"ledgerId": int(found[1]), "entryId": int(found[2])}
 
 
@@ -49,9 +51,9 @@ MESSAGE_ID: Final = MessageId()
     type=MESSAGE_ID,
     default="latest",
     show_default=True,
-    help="Where it begins: ledger:entry, earliest or latest.",
+    help="Start position: ledger:entry, earliest or latest.",
 )
-@click.option("--property", "-p", "given", multiple=True, help="key=value, once for each.")
+@click.option("--property", "-p", "given", multiple=True, help="Property as key=value; repeat for several.")
 @click.pass_obj
 def create_subscription(
     target: Target, topic: str, subscription: str, message_id: Mapping[str, int], given: tuple[str, ...]
@@ -64,7 +66,7 @@ def create_subscription(
 @click.command()
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--force", "-f", is_flag=True, help="Although consumers are connected.")
+@click.option("--force", "-f", is_flag=True, help="Delete even if consumers are connected.")
 @click.pass_obj
 def unsubscribe(target: Target, topic: str, subscription: str, force: bool) -> None:
     """Delete a subscription with its backlog."""
@@ -76,7 +78,7 @@ def unsubscribe(target: Target, topic: str, subscription: str, force: bool) -> N
 @_SUBSCRIPTION
 @click.pass_obj
 def get_subscription_properties(target: Target, topic: str, subscription: str) -> None:
-    """The properties of a subscription."""
+    """Show the properties of a subscription."""
     value = ask(target, "GET", f"{subscription_path(topic, subscription)}/properties").value
     show(target, f"Properties of {subscription}", value)
 
@@ -84,8 +86,8 @@ def get_subscription_properties(target: Target, topic: str, subscription: str) -
 @click.command(name="update-subscription-properties")
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--property", "-p", "given", multiple=True, help="key=value, once for each.")
-@click.option("--clear", "-c", is_flag=True, help="Leave it without any.")
+@click.option("--property", "-p", "given", multiple=True, help="Property as key=value; repeat for several.")
+@click.option("--clear", "-c", is_flag=True, help="Remove all properties.")
 @click.pass_obj
 def update_subscription_properties(
     target: Target, topic: str, subscription: str, given: tuple[str, ...], clear: bool
@@ -99,15 +101,15 @@ def update_subscription_properties(
 @click.command()
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--count", "-n", type=int, required=True, help="How many entries.")
+@click.option("--count", "-n", type=int, required=True, help="Number of entries.")
 @click.pass_obj
 def skip(target: Target, topic: str, subscription: str, count: int) -> None:
-    """Acknowledge the next entries of a backlog."""
+    """Skip the next entries of a backlog by acknowledging them."""
     ask(target, "POST", f"{subscription_path(topic, subscription)}/skip/{count}")
 
 
 def _skip_all(target: Target, topic: str, subscription: str) -> None:
-    """Acknowledge a whole backlog."""
+    """Acknowledge the whole backlog of a subscription."""
     ask(target, "POST", f"{subscription_path(topic, subscription)}/skip_all")
 
 
@@ -118,9 +120,11 @@ clear_backlog = click.command(name="clear-backlog")(_TOPIC(_SUBSCRIPTION(click.p
 @click.command(name="reset-cursor")
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--time", "-t", "ago", type=SECONDS, help="Back by so much, as 10m, 3h.")
-@click.option("--messageId", "-m", "message_id", type=MESSAGE_ID, help="ledger:entry, earliest or latest.")
-@click.option("--exclude-reset-position", "-e", "excluded", is_flag=True, help="Behind that message.")
+@click.option("--time", "-t", "ago", type=SECONDS, help="Duration to go back, such as 10m or 3h.")
+@click.option(
+    "--messageId", "-m", "message_id", type=MESSAGE_ID, help="Message id: ledger:entry, earliest or latest."
+)
+@click.option("--exclude-reset-position", "-e", "excluded", is_flag=True, help="Start after that message.")
 @click.pass_obj
 def reset_cursor(
     target: Target,
@@ -130,7 +134,7 @@ def reset_cursor(
     message_id: Mapping[str, int] | None,
     excluded: bool,
 ) -> None:
-    """Have a subscription go on at a time or a message."""
+    """Move a subscription to a time or a message."""
     path = f"{subscription_path(topic, subscription)}/resetcursor"
     if (ago is None) == (message_id is None):
         raise click.UsageError("give either --time or --messageId")
@@ -146,9 +150,11 @@ def reset_cursor(
 @click.command(name="expire-messages")
 @_TOPIC
 @_SUBSCRIPTION
-@click.option("--expireTime", "-t", "seconds", type=SECONDS, help="Older than so much, as 10m, 3h.")
-@click.option("--position", "-p", "message_id", type=MESSAGE_ID, help="Up to a message.")
-@click.option("--exclude-reset-position", "-e", "excluded", is_flag=True, help="That message stays.")
+@click.option(
+    "--expireTime", "-t", "seconds", type=SECONDS, help="Minimum age of expired messages, such as 10m or 3h."
+)
+@click.option("--position", "-p", "message_id", type=MESSAGE_ID, help="Last message to expire.")
+@click.option("--exclude-reset-position", "-e", "excluded", is_flag=True, help="Keep that message.")
 @click.pass_obj
 def expire_messages(
     target: Target,
@@ -158,7 +164,7 @@ def expire_messages(
     message_id: Mapping[str, int] | None,
     excluded: bool,
 ) -> None:
-    """Acknowledge messages that are older than a time, or up to one of them."""
+    """Acknowledge messages older than a duration, or up to a message."""
     path = f"{subscription_path(topic, subscription)}/expireMessages"
     if (seconds is None) == (message_id is None):
         raise click.UsageError("give either --expireTime or --position")
@@ -170,10 +176,17 @@ def expire_messages(
 
 @click.command(name="expire-messages-all-subscriptions")
 @_TOPIC
-@click.option("--expireTime", "-t", "seconds", type=SECONDS, required=True, help="As 10m, 3h.")
+@click.option(
+    "--expireTime",
+    "-t",
+    "seconds",
+    type=SECONDS,
+    required=True,
+    help="Minimum age of expired messages, such as 10m or 3h.",
+)
 @click.pass_obj
 def expire_everywhere(target: Target, topic: str, seconds: int) -> None:
-    """Acknowledge messages that are older, on all subscriptions."""
+    """Acknowledge messages older than a duration, on all subscriptions."""
     ask(target, "POST", f"{topic_path(topic)}/all_subscription/expireMessages/{seconds}")
 
 
@@ -181,11 +194,11 @@ def expire_everywhere(target: Target, topic: str, seconds: int) -> None:
 @_TOPIC
 @_SUBSCRIPTION
 @click.option(
-    "--count", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="How many entries."
+    "--count", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="Number of entries."
 )
 @click.pass_obj
 def peek_messages(target: Target, topic: str, subscription: str, count: int) -> None:
-    """Look at the next entries of a backlog; they stay in it."""
+    """Show the next entries of a backlog without acknowledging them."""
     for number in range(1, count + 1):
         _show_message(ask(target, "GET", f"{subscription_path(topic, subscription)}/position/{number}"))
 
@@ -199,25 +212,31 @@ def peek_messages(target: Target, topic: str, subscription: str, count: int) -> 
     type=click.Choice(["latest", "earliest"]),
     default="latest",
     show_default=True,
-    help="Counted from there.",
+    help="Reference point of the count.",
 )
 @click.option(
-    "--messagePosition", "-m", "number", type=int, default=1, show_default=True, help="Which one, from 1."
+    "--messagePosition",
+    "-m",
+    "number",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Position, starting with 1.",
 )
 @click.pass_obj
 def examine_messages(target: Target, topic: str, start: str, number: int) -> None:
-    """Look at an entry by its place in the topic."""
+    """Show an entry by its position in the topic."""
     query = {"initialPosition": start, "messagePosition": number}
     _show_message(ask(target, "GET", f"{topic_path(topic)}/examinemessage", query=query))
 
 
 @click.command(name="get-message-by-id")
 @_TOPIC
-@click.option("--ledgerId", "-l", "ledger", type=int, required=True, help="Its ledger.")
-@click.option("--entryId", "-e", "entry", type=int, required=True, help="Its place in the ledger.")
+@click.option("--ledgerId", "-l", "ledger", type=int, required=True, help="Ledger id.")
+@click.option("--entryId", "-e", "entry", type=int, required=True, help="Entry id in the ledger.")
 @click.pass_obj
 def get_message_by_id(target: Target, topic: str, ledger: int, entry: int) -> None:
-    """Look at an entry by its id."""
+    """Show an entry by its ledger id and entry id."""
     _show_message(ask(target, "GET", f"{topic_path(topic)}/ledger/{ledger}/entry/{entry}"))
 
 
@@ -237,7 +256,7 @@ def _show_message(answer: Answer) -> None:
 
 
 def _batch(body: bytes, count: int) -> list[tuple[str | None, dict[str, str], bytes]]:
-    """Key, properties and payload of each message; nothing when they cannot be told apart (encrypted)."""
+    """Return key, properties and payload of each message of a batch; empty if the batch is encrypted."""
     from magnetar.common.errors import DataCorruption
     from magnetar.common.wire.batch import batch_messages
 

@@ -1,1 +1,1 @@
-"""`magnetar perf`: load from producers and consumers, with its figures."""
+"""`magnetar perf`: measures publish and consume throughput and latency."""

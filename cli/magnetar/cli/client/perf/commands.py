@@ -1,4 +1,4 @@
-"""`magnetar perf`: how fast a cluster is, as `pulsar-perf` asks it."""
+"""`magnetar perf`: measures a cluster's throughput and latency, like `pulsar-perf`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _COMMON = (
     click.option("--num-topics", "--num-topic", "-t", "topics", type=click.IntRange(min=1), default=1,
-                 show_default=True, help="So many topics: TOPIC-0, TOPIC-1, ...; with 1, TOPIC itself."),
+                 show_default=True, help="Number of topics: TOPIC-0, TOPIC-1, ...; with 1, TOPIC itself."),
     click.option("--num-messages", "-m", "messages", type=click.IntRange(min=0), default=0, show_default=True,
-                 help="End after so many; 0: do not."),
+                 help="Number of messages; 0: no limit."),
     click.option("--test-duration", "-time", "seconds", type=click.FloatRange(min=0), default=0,
-                 show_default=True, help="End after so many seconds; 0: do not. Ctrl-C ends it, too."),
+                 show_default=True, help="Duration in seconds; 0: until Ctrl-C."),
     click.option("--stats-interval-seconds", "-i", "interval", type=click.FloatRange(min=0.1), default=10,
-                 show_default=True, help="So often figures are shown."),
-    click.option("--json", "as_json", is_flag=True, help="The figures at the end as JSON."),
+                 show_default=True, help="Interval between progress reports."),
+    click.option("--json", "as_json", is_flag=True, help="Print the final statistics as JSON."),
     *(
-        click.option(*names, expose_value=False, type=int, help="Makes no difference: " + reason)
+        click.option(*names, expose_value=False, type=int, help="No effect: " + reason)
         for names, reason in (
             (("--num-io-threads", "-ioThreads"), "there is one thread, with an event loop."),
             (("--max-connections", "-c"), "there is one connection to each broker."),
@@ -43,31 +43,31 @@ COMPRESSIONS: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 
 @click.group(cls=WholeSentences)
 def perf() -> None:
-    """Measure how fast a cluster is, from here."""
+    """Measure throughput and latency of a cluster from this host."""
 
 
 @perf.command()
 @click.argument("topic")
 @click.option("--rate", "-r", type=click.FloatRange(min=0), default=100.0, show_default=True,
-              help="Messages a second over all topics; 0: as fast as it goes.")  # fmt: skip
+              help="Messages per second over all topics; 0: unlimited.")  # fmt: skip
 @click.option("--size", "-s", type=click.IntRange(min=0), default=1_024, show_default=True,
-              help="Bytes of a message.")  # fmt: skip
+              help="Message size in bytes.")  # fmt: skip
 @click.option("--num-producers", "-n", "producers", type=click.IntRange(min=1), default=1, show_default=True,
-              help="On each topic.")  # fmt: skip
+              help="Number per topic.")  # fmt: skip
 @click.option("--max-outstanding", "-o", "outstanding", type=click.IntRange(min=1), default=1_000,
-              show_default=True, help="Messages on their way, of each partition.")  # fmt: skip
+              show_default=True, help="Maximum outstanding messages per partition.")  # fmt: skip
 @click.option("--batch-time-window", "-b", "window_ms", type=click.FloatRange(min=0), default=1.0,
-              show_default=True, help="A batch waits so many milliseconds for others.")  # fmt: skip
+              show_default=True, help="Maximum wait of a batch, in milliseconds.")  # fmt: skip
 @click.option("--batch-max-messages", "-bm", type=click.IntRange(min=1), default=1_000, show_default=True,
-              help="A batch has at most so many.")  # fmt: skip
+              help="Maximum messages per batch.")  # fmt: skip
 @click.option("--batch-max-bytes", "-bb", type=click.IntRange(min=1), default=131_072, show_default=True,
-              help="A batch has at most so many bytes.")  # fmt: skip
-@click.option("--disable-batching", "-db", "-bd", "unbatched", is_flag=True, help="Each message alone.")
+              help="Maximum batch size in bytes.")  # fmt: skip
+@click.option("--disable-batching", "-db", "-bd", "unbatched", is_flag=True, help="Disable batching.")
 @click.option("--compression", "-z", type=click.Choice(COMPRESSIONS, case_sensitive=False), default="NONE",
-              show_default=True, help="Of each batch; but for ZLIB it needs a package.")  # fmt: skip
+              show_default=True, help="Compression of batches; all except ZLIB need a package.")  # fmt: skip
 @click.option("--message-key-generation-mode", "-mk", "keys", default=None,
               type=click.Choice(["autoIncrement", "random"], case_sensitive=False),
-              help="A key for each message.")  # fmt: skip
+              help="Generator of message keys.")  # fmt: skip
 @_common
 @client_options
 def produce(
@@ -89,9 +89,10 @@ def produce(
     as_json: bool,
     **client: Any,
 ) -> None:
-    """Publish at a rate, and show how long it takes until messages are durable.
+    """Publish at a rate, and measure the time until messages are durable.
 
-    With a rate, latency counts from when a message was due: waiting for the cluster is part of it.
+    With a rate, latency is measured from the scheduled send time, so it includes time spent waiting for the
+    cluster.
     """
     from magnetar.cli.client.perf.runs import PerfProduce, names_of
     from magnetar.client.partition_producer import ProducerOptions
@@ -120,20 +121,20 @@ def produce(
 
 @perf.command()
 @click.argument("topic")
-@click.option("--rate", "-r", type=click.FloatRange(min=0), default=0.0, help="At most so many a second.")
+@click.option("--rate", "-r", type=click.FloatRange(min=0), default=0.0, help="Maximum messages per second.")
 @click.option("--subscriptions", "-ss", "--subscriber-name", "-s", "name", default="sub", show_default=True,
-              help="The subscription's name; with several, names begin with it.")  # fmt: skip
+              help="Subscription name; with several subscriptions, their name prefix.")  # fmt: skip
 @click.option("--num-subscriptions", "-ns", "subscriptions", type=click.IntRange(min=1), default=1,
               show_default=True, help="On each topic.")  # fmt: skip
 @click.option("--num-consumers", "-n", "consumers", type=click.IntRange(min=1), default=1, show_default=True,
               help="On each subscription.")  # fmt: skip
 @click.option("--subscription-type", "-st", "kind", default="Exclusive", show_default=True,
-              type=click.Choice(TYPES, case_sensitive=False), help="Who else may use it.")  # fmt: skip
+              type=click.Choice(TYPES, case_sensitive=False), help="Subscription type.")  # fmt: skip
 @click.option("--subscription-position", "-sp", "position", default="Latest", show_default=True,
               type=click.Choice(["Latest", "Earliest"], case_sensitive=False),
-              help="Where a subscription begins that is not there yet.")  # fmt: skip
+              help="Start position of a new subscription.")  # fmt: skip
 @click.option("--receiver-queue-size", "-q", "queue_size", type=click.IntRange(min=1), default=1_000,
-              show_default=True, help="Fetched ahead, of each partition.")  # fmt: skip
+              show_default=True, help="Receiver queue size per partition.")  # fmt: skip
 @_common
 @client_options
 def consume(
@@ -152,7 +153,9 @@ def consume(
     as_json: bool,
     **client: Any,
 ) -> None:
-    """Consume, and show how old messages are when they come: clocks of producers and this host must agree."""
+    """Consume, and measure the age of messages on arrival. The clocks of producers and this host must
+    agree.
+    """
     from magnetar.cli.client.perf.runs import PerfConsume, names_of
     from magnetar.client.partition_consumer import ConsumerOptions
 

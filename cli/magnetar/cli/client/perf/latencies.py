@@ -1,4 +1,4 @@
-"""Latencies counted in buckets that are 1.6 % wide: bounded memory, however long a measurement goes on."""
+"""A latency histogram with buckets 1.6 % wide; its memory is bounded for any duration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Latencies:
         self._sum_us = 0
 
     def add(self, durations_s: Iterable[float]) -> None:
-        """Negative ones, of clocks that differ, count as 0."""
+        """Add a latency. Negative values, from clock differences, count as 0."""
         buckets = self._buckets
         for duration in durations_s:
             value = int(duration * 1e6) if duration > 0 else 0
@@ -34,7 +34,7 @@ class Latencies:
                 self._max_us = value
 
     def percentile_ms(self, percent: float) -> float:
-        """No more than `percent` of all are longer, to 1.6 %; 0 when there are none."""
+        """Return the percentile in milliseconds, accurate to 1.6 %; 0 without values."""
         wanted = self.count * percent / 100
         seen = 0
         for index, found in enumerate(self._buckets):
@@ -54,7 +54,7 @@ class Latencies:
         return self._sum_us / self.count / 1000 if self.count else 0.0
 
     def summary(self) -> dict[str, float]:
-        """In milliseconds, as they are shown."""
+        """Return the reported latencies in milliseconds, by name."""
         shown = {"mean": self.mean_ms}
         shown |= {f"p{percent:g}": self.percentile_ms(percent) for percent in PERCENTILES}
         return {name: round(value, 3) for name, value in (shown | {"max": self.max_ms}).items()}

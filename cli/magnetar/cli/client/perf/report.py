@@ -1,4 +1,4 @@
-"""Output of `magnetar perf`: progress, and the figures at the end."""
+"""Output of `magnetar perf`: progress and final statistics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Measurement:
         self.began = self.ended = self._interval_began = self.now()
 
     def add(self, latencies_s: list[float], byte_length: int) -> None:
-        """One entry's messages are done."""
+        """Count the messages of one entry."""
         self.messages += len(latencies_s)
         self.byte_length += byte_length
         self.all.add(latencies_s)
@@ -41,7 +41,7 @@ class Measurement:
         self.ended = self.now()
 
     def figures(self) -> dict[str, Any]:
-        """Figures of the whole run."""
+        """Return the statistics of the whole run."""
         seconds = max(self.ended - self.began, 1e-9)
         return {
             "messages": self.messages,
@@ -53,7 +53,7 @@ class Measurement:
         }
 
     def line(self) -> str:
-        """Figures since the last line."""
+        """Return a line with the statistics since the last line."""
         now = self.now()
         seconds = max(now - self._interval_began, 1e-9)
         count = self.messages - self._interval_messages
@@ -71,7 +71,7 @@ class Measurement:
 
 
 def show_figures(measured: Measurement, *, as_json: bool) -> None:
-    """The end of a run."""
+    """Print the final statistics."""
     figures = measured.figures()
     if as_json:
         print(json.dumps(figures))
@@ -99,10 +99,10 @@ def show_figures(measured: Measurement, *, as_json: bool) -> None:
 
 
 class Following:
-    """Shows a run while it goes on: a bar on a terminal, a line for each interval elsewhere."""
+    """Shows the progress of a run: a bar on a terminal, otherwise a line per interval."""
 
     def __init__(self, measured: Measurement, messages: int, seconds: float, interval_s: float) -> None:
-        """`messages` and `seconds` say when it ends; 0 for either that does not end it."""
+        """`messages` and `seconds` are the limits of the run; 0: no limit."""
         self._measured = measured
         self._messages = messages
         self._seconds = seconds
@@ -113,7 +113,7 @@ class Following:
             self._bar = self._draw()
 
     def tick(self) -> None:
-        """A few times a second."""
+        """Update the display; called a few times per second."""
         measured = self._measured
         now = measured.now()
         if self._bar is not None:

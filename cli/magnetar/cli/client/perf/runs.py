@@ -22,7 +22,7 @@ from magnetar.client.producer import Producer
 TICK_S: Final = 0.2
 FLUSH_S_MAX: Final = 30.0
 BURST_MAX: Final = 1_000
-"""So many messages are sent at a time before others have their turn."""
+"""Maximum messages sent before yielding to other tasks."""
 
 RANDOM_KEYS: Final = 1_000
 
@@ -34,7 +34,7 @@ def names_of(topic: str, count: int) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class PerfProduce:
-    """`topics` has a name for each producer."""
+    """`topics` has one topic name per producer."""
 
     topics: list[str]
     options: ProducerOptions
@@ -97,7 +97,7 @@ class PerfProduce:
 
 @dataclass(slots=True, kw_only=True)
 class PerfConsume:
-    """`opened` has a topic and options for each consumer."""
+    """`opened` has a topic and options per consumer."""
 
     opened: list[tuple[str, ConsumerOptions]]
     rate: float
@@ -144,7 +144,7 @@ async def _follow(
     following: Following,
     seconds: float,
 ) -> None:
-    """Until the first of `tasks` ends, Ctrl-C, or `seconds` if that is not 0. Raises what a task raised."""
+    """Wait until a task ends, Ctrl-C, or `seconds` have passed (0: no limit). Raises the task's error."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds if seconds else float("inf")
     while not stopped.is_set() and loop.time() < deadline:

@@ -1,4 +1,4 @@
-"""Words of Pulsar's offload policies that brokers and the command line share."""
+"""Values of Pulsar's offload policies, shared by brokers and the command line."""
 
 from __future__ import annotations
 

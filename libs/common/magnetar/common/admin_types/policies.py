@@ -1,7 +1,7 @@
-"""The policies of namespaces and topics as the admin API names them.
+"""The policies of namespaces and topics in the admin API.
 
-Brokers make routes of this table, and `magnetar admin` makes commands of it. Only brokers
-know what the values look like and what they mean.
+Brokers build REST routes from this table, and `magnetar admin` builds commands from it. Brokers alone
+validate and interpret the values.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ class PolicyApi:
     """The paths, methods and command names of one policy."""
 
     proto: str
-    """The field of `Policies` in metadata that keeps it; unique."""
+    """The field of `Policies` in metadata that stores the policy; unique."""
     namespace: str = ""
-    """Its name in a namespace's paths; empty: namespaces do not have it."""
+    """The policy's name in namespace paths; empty if namespaces do not have it."""
     topic: str = ""
-    """Its name in a topic's paths; empty: topics do not have it."""
+    """The policy's name in topic paths; empty if topics do not have it."""
     verb: str
-    """In the commands `set-<verb>`, `get-<verb>`, `remove-<verb>` of a namespace."""
+    """The verb in a namespace's commands `set-<verb>`, `get-<verb>` and `remove-<verb>`."""
     topic_verb: str = ""
-    """In the commands of a topic; empty: `verb` there too."""
+    """The verb in a topic's commands; empty means the same as `verb`."""
     set_with: str = "POST"
-    """The method that sets it on a namespace."""
+    """The HTTP method that sets the policy on a namespace."""
     topic_set_with: str = "POST"
-    """The method that sets it on a topic."""
+    """The HTTP method that sets the policy on a topic."""
     value_in_query: bool = False
-    """On a topic the value is the parameter of that name, not the body."""
+    """Whether a topic takes the value as a query parameter of that name instead of a body."""
     never_removed: bool = False
-    """A namespace has no DELETE for it: it is set to `unset` instead."""
+    """True if a namespace has no DELETE for the policy; it is set to `unset` instead."""
     removed_at: str = ""
-    """The last part of the path of a namespace's DELETE; empty: `namespace`."""
+    """The last path segment of a namespace's DELETE; empty means the same as `namespace`."""
     unset: Any = None
-    """The value that a namespace answers while it is not set; None is an empty body."""
+    """The value returned for a namespace without the policy; None is an empty body."""
 
 
 POLICIES: Final = {
@@ -278,4 +278,4 @@ POLICIES: Final = {
         ),
     )
 }
-"""Every policy that has routes made from this table, by the field that keeps it."""
+"""Every policy whose routes are built from this table, by its field in `Policies`."""

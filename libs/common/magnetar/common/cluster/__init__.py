@@ -1,1 +1,1 @@
-"""A cluster as all of its services see it: which brokers there are, and who owns which bundle."""
+"""The cluster as every service sees it: its brokers, its bundles and their owners."""

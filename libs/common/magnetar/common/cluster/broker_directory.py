@@ -1,4 +1,4 @@
-"""Which brokers are up, where they are, and which of them leads: what they say of themselves in metadata."""
+"""The brokers that are up, their addresses and the leader, read from their registrations in metadata."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class _Leading:
 
 
 class BrokerDirectory:
-    """Follows the brokers' registrations. `start`, then ask; all calls on one loop.
+    """Follows the brokers' registrations. Call `start` before any query; use it on one event loop.
 
-    A registration is a hint: a broker that is not here may be up and cut off from metadata.
+    A registration is a hint: a broker missing here may be running but cut off from metadata.
     """
 
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
@@ -41,55 +41,57 @@ class BrokerDirectory:
 
     @property
     def leader(self) -> Leader | None:
-        """The broker that assigns bundles, as far as is known."""
+        """Returns the broker that assigns bundles; None if no leader is known."""
         found = self._leaders.items.get(self._leader_key)
         return None if found is None else found.leader
 
     async def start(self) -> None:
-        """Follow from now on; returns once the brokers are known. Waits while metadata is away."""
+        """Starts following and returns once the registrations are loaded. Waits while metadata is
+        unavailable.
+        """
         await self._brokers.start()
         await self._leaders.start()
 
     async def close(self) -> None:
-        """Follow no more; what is known stays. Idempotent."""
+        """Stops following; the registrations read so far stay. Idempotent."""
         await self._brokers.close()
         await self._leaders.close()
 
     def get(self, broker_id: str) -> BrokerRegistration | None:
-        """The broker as it registered; None when it is not up."""
+        """Returns the broker's registration; None if it is not registered."""
         found = self._brokers.items.get(broker_id)
         return None if found is None else found.registration
 
     def all(self) -> list[BrokerRegistration]:
-        """Every broker that is up, by id."""
+        """Returns every registered broker, by id."""
         return [found.registration for _, found in sorted(self._brokers.items.items())]
 
     def is_current(self, broker_id: str, run: int) -> bool:
-        """Whether this run of the broker is the one that is up."""
+        """Returns whether this run of the broker is the registered one."""
         found = self._brokers.items.get(broker_id)
         return found is not None and found.registration.run == run
 
     def on_change(self, listener: Callable[[str], None]) -> None:
-        """Call `listener`, a plain call on the loop, with each broker that came, went or changed."""
+        """Calls `listener` on the loop with each broker that registered, changed or was removed."""
         self._brokers.on_change(lambda broker_id, _: listener(broker_id))
 
     def on_leader(self, listener: Callable[[Leader | None], None]) -> None:
-        """Call `listener`, a plain call on the loop, with each leader; None while there is none."""
+        """Calls `listener` on the loop with each new leader, or None when there is none."""
         self._leaders.on_change(lambda _, found: listener(None if found is None else found.leader))
 
     def note(self, registration: BrokerRegistration, version: int) -> None:
-        """This process has just written or read it: no need to wait for the watch."""
+        """Records a registration that this process wrote or read, without waiting for the watch."""
         self._brokers.note(registration.broker_id, _Registered(registration, version))
 
     def note_gone(self, broker_id: str, version: int) -> None:
-        """This process has just seen that no registration up to `version` is there any more."""
+        """Records that this process found no registration with a version up to `version`."""
         self._brokers.note_removed(broker_id, version)
 
 
 def addresses_of(registration: BrokerRegistration, listener: str = "") -> BrokerRegistration.Addresses:
-    """Where clients of that advertised listener reach the broker; "" is who names none.
+    """Returns the broker's addresses for clients of an advertised listener; "" selects the default listener.
 
-    Raises ServiceNotReady when the broker has no listener of that name.
+    Raises ServiceNotReady if the broker has no listener with that name.
     """
     if not listener:
         return registration.addresses

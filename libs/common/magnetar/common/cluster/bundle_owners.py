@@ -1,7 +1,7 @@
-"""Which broker owns which bundle, by what metadata says. What nobody owns has no entry.
+"""Bundle ownership, read from metadata. A bundle without an owner has no entry.
 
-An owner counts only while its run is up (BrokerDirectory.is_current): the key of a run that is gone may
-outlive it by the rest of its lease.
+An owner counts only while its run is registered (BrokerDirectory.is_current): the ownership key of a dead run
+can remain until its lease expires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Bundle: TypeAlias = tuple[NamespaceName, BundleRange]
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A bundle's owner. `version` is that of its key: the epoch of the ownership."""
+    """A bundle's owner. `version` is the version of its ownership key, which is the ownership epoch."""
 
     broker_id: str
     run: int
@@ -32,7 +32,7 @@ class Owned:
 
 
 class BundleOwners:
-    """Follows the owners' keys. `start`, then ask; all calls on one loop."""
+    """Follows the ownership keys. Call `start` before any query; use it on one event loop."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._mirror = Mirror[Bundle, Owned](
@@ -40,23 +40,23 @@ class BundleOwners:
         )
 
     def __len__(self) -> int:
-        """How many bundles are owned."""
+        """Returns the number of owned bundles."""
         return len(self._mirror.items)
 
     async def start(self) -> None:
-        """Follow from now on; returns once the owners are known. Waits while metadata is away."""
+        """Starts following and returns once the owners are loaded. Waits while metadata is unavailable."""
         await self._mirror.start()
 
     async def close(self) -> None:
-        """Follow no more; what is known stays. Idempotent."""
+        """Stops following; the owners read so far stay. Idempotent."""
         await self._mirror.close()
 
     def owner_of(self, namespace: NamespaceName, bundle: BundleRange) -> Owned | None:
-        """The bundle's owner, which may be a run that is gone; None when there is none."""
+        """Returns the bundle's owner, which may be a dead run; None if the bundle has no owner."""
         return self._mirror.items.get((namespace, bundle))
 
     def of_broker(self, broker_id: str, run: int) -> list[Bundle]:
-        """The bundles that a run of a broker owns; looks at every owned bundle."""
+        """Returns the bundles owned by one run of a broker. Scans every owned bundle."""
         return [
             bundle
             for bundle, owned in self._mirror.items.items()
@@ -64,24 +64,24 @@ class BundleOwners:
         ]
 
     def all(self) -> Iterator[tuple[NamespaceName, BundleRange, Owned]]:
-        """Every owned bundle. Not to be used across an await."""
+        """Iterates over every owned bundle. Do not hold the iterator across an await."""
         for (namespace, bundle), owned in self._mirror.items.items():
             yield namespace, bundle, owned
 
     def on_change(self, listener: Callable[[NamespaceName, BundleRange, Owned | None], None]) -> None:
-        """Call `listener`, a plain call on the loop, for each bundle with a new owner, or none."""
+        """Calls `listener` on the loop with each bundle that gains or loses an owner."""
         self._mirror.on_change(lambda bundle, owned: listener(*bundle, owned))
 
     def note(self, namespace: NamespaceName, bundle: BundleRange, owned: Owned) -> None:
-        """This process has just written or read it: no need to wait for the watch."""
+        """Records an owner that this process wrote or read, without waiting for the watch."""
         self._mirror.note((namespace, bundle), owned)
 
     def note_gone(self, namespace: NamespaceName, bundle: BundleRange, version: int) -> None:
-        """This process has just seen that no owner's key up to `version` is there any more."""
+        """Records that this process found no ownership key with a version up to `version`."""
         self._mirror.note_removed((namespace, bundle), version)
 
 
 def read_owner(data: bytes, version: int) -> Owned:
-    """An owner's key as stored. Raises DataCorruption, UnsupportedFormat."""
+    """Parses the stored value of an ownership key. Raises DataCorruption, UnsupportedFormat."""
     value = decode(BundleOwner, data)
     return Owned(sys.intern(value.broker_id), value.run, version, value.since_ms)

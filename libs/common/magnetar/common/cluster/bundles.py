@@ -1,8 +1,7 @@
-"""How the hash ring of a namespace is cut into bundles, and cut again: pure, on what metadata keeps of it.
+"""Division of a namespace's hash ring into bundles, and splits and merges of bundles. Pure functions.
 
-A namespace begins with equal parts. Splitting a bundle moves no topic: its hash belongs to one of the halves
-from then on; nor does merging neighbors. Ends are those of Pulsar's REST paths (messaging contract, lookup
-and bundles).
+A new namespace has bundles of equal size. Splits and merges move no topic: its hash decides which bundle
+contains it. Range ends are those of Pulsar's REST paths (messaging contract, lookup and bundles).
 """
 
 from __future__ import annotations
@@ -23,33 +22,33 @@ BY_LOAD: Final = "flow_or_qps_equally_divide"
 ALGORITHMS: Final = (EQUAL_RANGES, BY_TOPIC_COUNT, AT_POSITIONS, BY_LOAD)
 
 LARGEST: Final = "LARGEST"
-"""In place of a range: the bundle with most topics."""
+"""Name that selects the bundle with the most topics, instead of a range."""
 
 
 def bundles_of(namespace: Namespace) -> list[BundleRange]:
-    """The bundles of a namespace, in the order of the ring."""
+    """Returns the bundles of a namespace in ring order."""
     if namespace.bundle_boundaries:
         return cut_ring(namespace.bundle_boundaries)
     return split_ring(namespace.bundle_count)
 
 
 def bundle_at(bundles: Sequence[BundleRange], ring_hash: int) -> int:
-    """Which of all bundles of a ring has this hash."""
+    """Returns the bundle that contains this hash; `bundles` must cover the ring."""
     return bisect_right(bundles, ring_hash, key=lambda bundle: bundle.lower) - 1
 
 
 def cut(namespace: Namespace, boundaries: Sequence[int]) -> None:
-    """Have the ring cut at exactly these. Raises InvalidName, also when there are too many."""
+    """Replaces the ring's boundaries. Raises InvalidName, also if there are too many bundles."""
     bundles = cut_ring(boundaries)
     namespace.bundle_count = len(bundles)
     namespace.bundle_boundaries[:] = [] if bundles == split_ring(len(bundles)) else boundaries
 
 
 def split(namespace: Namespace, bundle: BundleRange, boundaries: Iterable[int]) -> None:
-    """Cut one bundle of the namespace at `boundaries`, all strictly within it.
+    """Splits one bundle of the namespace at `boundaries`, all strictly within it.
 
-    What was said of the bundle's load holds for none of its parts. Raises InvalidName when there would be
-    more bundles than a namespace may have.
+    Load statistics of the bundle are dropped. Raises InvalidName if the namespace would exceed its bundle
+    limit.
     """
     inner = [each.upper for each in bundles_of(namespace)[:-1]]
     wanted = sorted({*inner, *boundaries})
@@ -62,21 +61,21 @@ def split(namespace: Namespace, bundle: BundleRange, boundaries: Iterable[int]) 
 
 
 def within(bundles: Sequence[BundleRange], asked: BundleRange) -> list[BundleRange]:
-    """Those of all bundles of a ring that make up the range, in order. Raises InvalidName unless one begins
-    where it begins, and one ends where it ends.
+    """Returns the bundles that make up a range, in order. Raises InvalidName unless both ends of the range
+    are bundle boundaries.
     """
     found = [each for each in bundles if asked.lower <= each.lower and each.upper <= asked.upper]
     if asked.lower not in (each.lower for each in found):
-        raise InvalidName(f"no bundle begins at 0x{asked.lower:08x}, where {asked} does")
+        raise InvalidName(f"invalid bundle range {asked}: no bundle begins at 0x{asked.lower:08x}")
     if asked.upper not in (each.upper for each in found):
-        raise InvalidName(f"no bundle ends at 0x{asked.upper:08x}, where {asked} does")
+        raise InvalidName(f"invalid bundle range {asked}: no bundle ends at 0x{asked.upper:08x}")
     return found
 
 
 def merge(namespace: Namespace, merged: BundleRange) -> None:
-    """Make one bundle of those that make up this range; nothing to do when it is one.
+    """Merges the bundles of a range into one; no change if the range is one bundle.
 
-    What was said of their load does not hold for it. Raises as `within`.
+    Load statistics of the merged bundles are dropped. Raises as `within`.
     """
     bundles = bundles_of(namespace)
     parts = within(bundles, merged)
@@ -87,24 +86,26 @@ def merge(namespace: Namespace, merged: BundleRange) -> None:
 
 
 def parts_of(bundle: BundleRange, boundaries: Iterable[int]) -> list[BundleRange]:
-    """The parts of a bundle split at `boundaries`, in order. Raises InvalidName unless there are some, and
-    all are strictly within it.
+    """Returns the parts of a bundle split at `boundaries`, in order. Raises InvalidName unless at least one
+    boundary is given and all are strictly within the bundle.
     """
     inner = sorted(set(boundaries))
     if not inner or not bundle.lower < inner[0] <= inner[-1] < bundle.upper:
-        raise InvalidName(f"bundle {bundle} is cut at hashes strictly within it, at one or more")
+        raise InvalidName(
+            f"invalid boundaries of bundle {bundle}: give one or more hashes strictly within it"
+        )
     edges = [bundle.lower, *inner, bundle.upper]
     return [BundleRange(lower, upper) for lower, upper in pairwise(edges)]
 
 
 def halves(bundle: BundleRange) -> list[int]:
-    """Where to cut a bundle into equal parts; nowhere when it has one hash only."""
+    """Returns the boundary that halves a bundle; empty if the bundle holds one hash only."""
     middle = bundle.lower + (bundle.upper - bundle.lower) // 2
     return [middle] if middle > bundle.lower else []
 
 
 def by_topic_count(bundle: BundleRange, hashes: Iterable[int]) -> list[int]:
-    """Where to cut a bundle so that as many topics are on either side; nowhere when that cannot be."""
+    """Returns the boundary that divides the topics most evenly; empty if there is none."""
     ordered = sorted(hashes)
     gaps = [index for index in range(1, len(ordered)) if ordered[index - 1] < ordered[index]]
     if not gaps:

@@ -1,8 +1,8 @@
-"""Part of metadata held in memory, as of a moment ago: what lookups are answered from without asking anybody.
+"""An in-memory copy of a part of metadata, slightly stale, from which lookups are answered.
 
-A watch keeps it up to date. When the watch is lost, and every now and then in any case, the part is listed
-anew and compared, so that nothing that was missed stays wrong. While metadata is away everything stays as it
-was: who has to be certain asks metadata itself, in a transaction.
+A watch keeps it current. After a lost watch, and every RECONCILE_S in any case, the prefix is listed again
+and compared, so a missed change does not persist. While metadata is unavailable the copy stays unchanged. A
+caller that needs certainty reads metadata itself, in a transaction.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from magnetar.common.obs.logs import get_logger
 log = get_logger(__name__)
 
 RECONCILE_S: Final = 600.0
-"""The part is listed anew when it was not for so long, however well its watch seems to be."""
+"""Interval in seconds after which the prefix is listed again even if its watch is healthy."""
 
 
 class Kept(Protocol):
-    """The kept part of a key: at least its version."""
+    """The mirrored value of a key: at least its version."""
 
     @property
     def version(self) -> int: ...
@@ -35,7 +35,7 @@ V = TypeVar("V", bound=Kept)
 
 
 class Mirror(Generic[K, V]):
-    """Every key under a prefix. `start`, then look at `items`; all calls on one loop."""
+    """Every key under a prefix. Call `start`, then read `items`; use it on one event loop."""
 
     __slots__ = (
         "_key_of",
@@ -58,8 +58,10 @@ class Mirror(Generic[K, V]):
         key_of: Callable[[str], K],
         read: Callable[[bytes, int], V],
     ) -> None:
-        """`read` takes a key's value and version. What it, or `key_of`, refuses to understand is logged and
-        counts as not there. `name` is for logs and metrics.
+        """Creates a mirror. `read` parses a key's value and version.
+
+        Keys and values that `read` or `key_of` rejects are logged and treated as absent. `name` is used in
+        logs and metrics.
         """
         self._metadata = metadata
         self._prefix = prefix
@@ -71,14 +73,14 @@ class Mirror(Generic[K, V]):
         self._task: asyncio.Task[None] | None = None
         self._revision = 0
         self.items: Mapping[K, V] = MappingProxyType(self._known)
-        """The current keys; a live view."""
+        """The current keys and values; a live view."""
 
     def on_change(self, listener: Callable[[K, V | None], None]) -> None:
-        """Call `listener`, a plain call on the loop, for each key that was written or removed (None)."""
+        """Calls `listener` on the loop with each key written or removed (None)."""
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        """Follow from now on; returns once everything is known. Waits while metadata is away."""
+        """Starts following and returns once every key is loaded. Waits while metadata is unavailable."""
         assert self._task is None, f"{self._name} are followed already"
         listed = asyncio.Event()
 
@@ -94,29 +96,31 @@ class Mirror(Generic[K, V]):
             waiting.cancel()
 
     async def close(self) -> None:
-        """Follow no more; what is known stays. Idempotent."""
+        """Stops following; the items read so far stay. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     def note(self, key: K, value: V) -> None:
-        """This process has just written, or read, it itself: no need to wait for the watch.
+        """Records a value that this process wrote or read, without waiting for the watch.
 
-        Whatever is not newer than what the watch has told is known already, or gone since.
+        Ignored unless it is newer than the latest change from the watch.
         """
         if value.version > self._revision:
             self._set(key, value)
 
     def note_removed(self, key: K, version: int) -> None:
-        """This process has just seen that the key of up to `version` is gone."""
+        """Records that this process found the key removed; `version` is its last known version."""
         known = self._known.get(key)
         if known is not None and known.version <= version:
             del self._known[key]
             self._tell(key, None)
 
     async def _follow(self, listed: asyncio.Event) -> bool:
-        """List, then take changes. True when it is time to list again, False once the store is closed."""
+        """Lists the prefix, then applies changes. Returns True when it must be listed again, False once the
+        store is closed.
+        """
         watch = self._metadata.watch(self._prefix)
         try:
             revision = await self._list()
@@ -145,7 +149,7 @@ class Mirror(Generic[K, V]):
         return listing.revision
 
     def _forget_everything(self) -> None:
-        """Metadata is older than it was, restored or replaced: versions that are known say nothing now."""
+        """Drops every known version, because metadata was restored or replaced and its revision went back."""
         self._revision = 0
         for key in list(self._known):
             del self._known[key]
@@ -158,26 +162,24 @@ class Mirror(Generic[K, V]):
                 self._revision = event.version
 
     def _apply(self, text: str, data: bytes | None, version: int, listed: int = 0) -> K | None:
-        """Take one key over, as it is at this version, or was listed at a revision; returns it when it is
-        kept.
-        """
+        """Applies one key at this version, or as listed at a revision. Returns the key if it is mirrored."""
         try:
             key = self._key_of(text)
         except (InvalidName, ValueError) as error:
-            log.error("a key of metadata is not understood", key=text, error=str(error))
+            log.error("invalid metadata key ignored", key=text, error=str(error))
             return None
         if data is not None:
             try:
                 self._set(key, self._read(data, version), listed)
                 return key
             except (DataCorruption, UnsupportedFormat, InvalidName) as error:
-                log.error("a value of metadata is not understood", key=text, error=str(error))
+                log.error("invalid metadata value ignored", key=text, error=str(error))
         self.note_removed(key, version)
         return None
 
     def _set(self, key: K, value: V, listed: int = 0) -> None:
         known = self._known.get(key)
-        # A listing has the last word on what is not newer than itself, also where metadata was set back.
+        # A listing overrides every known key that is not newer than it, also after metadata was restored.
         if known is None or known.version < value.version or value.version < known.version <= listed:
             self._known[key] = value
             self._tell(key, value)
@@ -187,4 +189,4 @@ class Mirror(Generic[K, V]):
             try:
                 listener(key, value)
             except Exception:
-                log.exception("a change of metadata could not be handled", of=self._name)
+                log.exception("handling a metadata change failed", of=self._name)

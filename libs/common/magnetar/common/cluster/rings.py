@@ -1,4 +1,4 @@
-"""How the rings of all namespaces are cut, by what metadata says: which bundle a topic is in."""
+"""Bundle boundaries of every namespace, read from metadata."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from magnetar.common.naming.topic_name import TopicName
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The bundles of a namespace, in order. `version` is that of its key, which policies move, too."""
+    """The bundles of a namespace, in ring order. `version` is the version of its key; policy changes advance
+    it too.
+    """
 
     bundles: Sequence[BundleRange]
     version: int
 
     def bundle_of(self, topic: TopicName) -> BundleRange:
-        """The bundle of a topic of this namespace."""
+        """Returns the bundle that contains a topic of this namespace."""
         return self.bundles[bundle_at(self.bundles, topic.hash)]
 
 
 class Rings:
-    """Follows the namespaces. `start`, then ask; all calls on one loop."""
+    """Follows the namespaces. Call `start` before any query; use it on one event loop."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._metadata = metadata
@@ -41,28 +43,28 @@ class Rings:
 
     @property
     def all(self) -> Mapping[NamespaceName, Ring]:
-        """Every namespace's ring; a live view."""
+        """Returns every namespace's ring; a live view."""
         return self._mirror.items
 
     async def start(self) -> None:
-        """Follow from now on; returns once the rings are known. Waits while metadata is away."""
+        """Starts following and returns once the rings are loaded. Waits while metadata is unavailable."""
         await self._mirror.start()
 
     async def close(self) -> None:
-        """Follow no more; what is known stays. Idempotent."""
+        """Stops following; the rings read so far stay. Idempotent."""
         await self._mirror.close()
 
     def get(self, namespace: NamespaceName) -> Ring | None:
-        """The ring, when the namespace is known."""
+        """Returns the namespace's ring; None if the namespace is unknown."""
         return self._mirror.items.get(namespace)
 
     def bundle_of(self, topic: TopicName) -> BundleRange | None:
-        """The topic's bundle, when its namespace is known."""
+        """Returns the topic's bundle; None if its namespace is unknown."""
         ring = self._mirror.items.get(topic.namespace)
         return None if ring is None else ring.bundle_of(topic)
 
     async def load(self, namespace: NamespaceName) -> Ring:
-        """The ring as metadata has it now. Raises NamespaceNotFound, MetadataError."""
+        """Reads the ring from metadata. Raises NamespaceNotFound, MetadataError."""
         key = self._keys.namespace(namespace)
         before = self._mirror.items.get(namespace)
         found = await self._metadata.get(key)
@@ -75,16 +77,16 @@ class Rings:
         return ring
 
     def note(self, namespace: NamespaceName, ring: Ring) -> None:
-        """This process has just written it: no need to wait for the watch."""
+        """Records a ring that this process wrote, without waiting for the watch."""
         self._mirror.note(namespace, ring)
 
     def on_change(self, listener: Callable[[NamespaceName, Ring | None], None]) -> None:
-        """Call `listener`, a plain call on the loop, for each namespace that was written, or removed."""
+        """Calls `listener` on the loop with each namespace written or removed."""
         self._mirror.on_change(listener)
 
 
 def read_ring(data: bytes, version: int) -> Ring:
-    """The ring of a namespace as stored. Raises DataCorruption, UnsupportedFormat, InvalidName."""
+    """Parses the stored value of a namespace. Raises DataCorruption, UnsupportedFormat, InvalidName."""
     namespace = decode(Namespace, data)
     if namespace.bundle_boundaries:
         return Ring(_cut(tuple(namespace.bundle_boundaries)), version)
@@ -93,7 +95,7 @@ def read_ring(data: bytes, version: int) -> Ring:
 
 @lru_cache(maxsize=256)
 def _equal(count: int) -> tuple[BundleRange, ...]:
-    """Most namespaces are cut alike, so they share it."""
+    """Returns the ring of `count` equal bundles. Cached, because most namespaces share one division."""
     return tuple(split_ring(count))
 
 

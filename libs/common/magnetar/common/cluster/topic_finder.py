@@ -1,6 +1,6 @@
-"""Where a topic is served: from the mirrors when its bundle is owned; otherwise somebody has to assign it.
+"""Topic lookups: answered from the mirrors if the bundle is owned, otherwise after the bundle is assigned.
 
-Whatever the number of those who look for topics of an unowned bundle, it is asked for once.
+Concurrent lookups of one unowned bundle share one assignment request.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 
 ASSIGNMENTS_MAX: Final = 10_000
-"""Bundles that are asked for at the same time."""
+"""Limit of concurrent assignment requests."""
 
 RINGS_MAX: Final = 3
-"""How often a topic is looked for again because its ring was cut differently meanwhile."""
+"""Number of lookups retried because the ring was divided differently meanwhile."""
 
 _CLOSED: Final = "this process is shutting down; look it up elsewhere"
 
@@ -30,16 +30,17 @@ class Assigner(Protocol):
     """Assigns bundles to owners."""
 
     async def assign(self, namespace: NamespaceName, bundle: BundleRange) -> str:
-        """Have some broker own the bundle; returns the id of who does, at once when one does already.
+        """Assigns the bundle to a broker and returns the owner's id; returns at once if the bundle has an
+        owner.
 
-        Raises NamespaceNotFound, ServiceNotReady when no broker takes it now or the ring is cut differently,
-        MetadataError.
+        Raises NamespaceNotFound; ServiceNotReady if no broker accepts the bundle or the ring is divided
+        differently; MetadataError.
         """
         ...
 
 
 class TopicFinder:
-    """Answers lookups. Its mirrors are started and closed by who made them."""
+    """Answers lookups. The caller starts and closes its mirrors."""
 
     def __init__(
         self, rings: Rings, owners: BundleOwners, directory: BrokerDirectory, assigner: Assigner
@@ -52,7 +53,7 @@ class TopicFinder:
         self._closed = False
 
     async def close(self) -> None:
-        """Wait for no assignment any more: who does is told to look elsewhere. Idempotent."""
+        """Ends pending assignments; their callers get ServiceNotReady. Idempotent."""
         self._closed = True
         asked = list(self._asked.values())
         for task in asked:
@@ -61,7 +62,7 @@ class TopicFinder:
             await asyncio.wait(asked)
 
     async def find(self, topic: TopicName, listener: str = "") -> BrokerRegistration:
-        """The broker that serves the topic, which has addresses for that advertised listener.
+        """Returns the broker that serves the topic and has addresses for that advertised listener.
 
         Raises NamespaceNotFound, ServiceNotReady, TooManyRequests, MetadataError.
         """
@@ -82,7 +83,7 @@ class TopicFinder:
         raise ServiceNotReady(f"the bundles of {topic.namespace} are being split; look {topic} up again")
 
     def owner(self, namespace: NamespaceName, bundle: BundleRange) -> BrokerRegistration | None:
-        """The broker that owns the bundle, as far as is known; None when none that is up does."""
+        """Returns the bundle's owner; None if no running broker is known to own it."""
         owned = self.owners.owner_of(namespace, bundle)
         if owned is None:
             return None
@@ -90,9 +91,9 @@ class TopicFinder:
         return found if found is not None and found.run == owned.run else None
 
     async def assigned(self, namespace: NamespaceName, bundle: BundleRange) -> BrokerRegistration:
-        """The broker that owns the bundle, once it is assigned to one. Raises as `find`."""
+        """Returns the bundle's owner after it is assigned. Raises as `find`."""
         asked = self._asked.get((namespace, bundle)) or self._ask(namespace, bundle)
-        # Not awaited itself: one impatient client must not end it for the others.
+        # The shared task is shielded: one caller's cancellation must not end it for the others.
         await asyncio.wait([asked])
         if asked.cancelled():
             raise ServiceNotReady(_CLOSED)
@@ -100,7 +101,7 @@ class TopicFinder:
         found = self.directory.get(broker_id)
         if found is None:
             raise ServiceNotReady(
-                f"bundle {bundle} of {namespace} went to {broker_id}, which is not known to be up; "
+                f"bundle {bundle} of {namespace} was assigned to {broker_id}, which is not known to be up; "
                 "look it up again"
             )
         return found
@@ -117,7 +118,7 @@ class TopicFinder:
         def done(task: asyncio.Task[str]) -> None:
             del self._asked[namespace, bundle]
             if not task.cancelled():
-                task.exception()  # nobody may be left who takes it
+                task.exception()  # every waiter may be cancelled, leaving the exception unread
 
         task = asyncio.create_task(assign(), name=f"assign {bundle} of {namespace}")
         task.add_done_callback(done)

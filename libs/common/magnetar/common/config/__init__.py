@@ -1,1 +1,1 @@
-"""Configuration: typed settings, load order, and the keys that Apache Pulsar knows."""
+"""Configuration: typed settings, load order, and the keys of Apache Pulsar."""

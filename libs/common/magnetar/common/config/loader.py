@@ -1,8 +1,8 @@
-"""Loading configuration: default < files < environment < overrides, merged key by key.
+"""Configuration loading: default < files < environment < overrides, merged key by key.
 
-Keys are Pulsar's names. Files are Java properties, as Pulsar's own. In the environment a key is `MAGNETAR_`
-and its name, case and underscores ignored. An empty value means that the key is not set there, as in Pulsar
-(for a setting that admits None it means None). All problems are reported together.
+Keys are Pulsar's names. Files are Java properties, as in Pulsar. An environment variable is `MAGNETAR_`
+followed by the key; case and underscores are ignored. An empty value leaves the key unset, as in Pulsar; for
+an optional setting it means None. All problems are reported together.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _SERVICE_LINK: Final = re.compile(r"_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_[0
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[C]):
-    """Configuration as loaded. `origins` says for each key where its value came from.
+    """A loaded configuration. `origins` maps each key to the source of its value.
 
-    `ignored_keys` are those given that Pulsar knows and the settings class does not have, for one warning.
+    `ignored_keys` are the given keys that are Pulsar's but not in the settings class, for one warning.
     """
 
     value: C
@@ -56,10 +56,10 @@ def load(
     environ: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
 ) -> Loaded[C]:
-    """Load an instance of `settings_class`: later files win over earlier ones, `overrides` are `key=value`.
+    """Loads an instance of `settings_class`: later files win over earlier ones, `overrides` are `key=value`.
 
-    Raises ConfigError listing everything wrong: unreadable files, unknown keys (with the nearest valid name),
-    ill-typed or out-of-range values, and security or transactions that are switched on and not honored.
+    Raises ConfigError with every problem: unreadable files, unknown keys (with the nearest valid name),
+    ill-typed or out-of-range values, and unsupported security or transaction switches.
     """
     settings = settings_of(settings_class)
     problems: list[str] = []
@@ -97,7 +97,7 @@ def load(
 
 
 def describe(loaded: Loaded[Any]) -> list[tuple[str, str, str]]:
-    """(key, value, origin) of every setting, for --print-config."""
+    """Yields (key, value, origin) of every setting, for --print-config."""
     values = _flatten(loaded.value)
     return [(key, show_value(values[key]), origin) for key, origin in loaded.origins.items()]
 
@@ -114,7 +114,9 @@ def _flatten(value: Any) -> dict[str, Any]:
 
 
 def _is_set(key: str, source: _Given, settings: Mapping[str, Setting]) -> bool:
-    """False for an empty value, unless that means None, or the key is unknown and has to be reported."""
+    """Returns whether the source sets the key. An empty value counts only for an optional setting or an
+    unknown key.
+    """
     if source.text:
         return True
     return settings[key].optional if key in settings else not is_pulsar_key(key)
@@ -157,9 +159,10 @@ def _from_environment(
 
 
 def _service_links(names: Sequence[str]) -> set[str]:
-    """The variables among `names` that Kubernetes sets in every pod for a service called `magnetar...`.
+    """Returns the variables in `names` that Kubernetes sets in each pod for a service named `magnetar...`.
 
-    Without this a service called magnetar-broker would set brokerServicePort, and any other stop the start.
+    Without this, a service named magnetar-broker would set brokerServicePort, and any other name would be
+    reported as an unknown key.
     """
     links: set[str] = set()
     for host in names:
@@ -185,7 +188,7 @@ def _from_overrides(overrides: Sequence[str], problems: list[str]) -> dict[str, 
 
 
 def _nearest(key: str, settings: Mapping[str, Setting]) -> str:
-    """'; did you mean ...?', ours before keys that only Pulsar has; empty when nothing is near."""
+    """Returns '; did you mean ...?', preferring Magnetar's keys over Pulsar's; empty if no key is close."""
     for candidates, remark in ((settings.keys(), ""), (pulsar_keys(), " (which has no use here)")):
         by_folded = {_fold(candidate): candidate for candidate in sorted(candidates)}
         near = difflib.get_close_matches(_fold(key), by_folded, n=1, cutoff=0.75)

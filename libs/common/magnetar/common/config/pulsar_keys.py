@@ -1,4 +1,4 @@
-"""Keys of Apache Pulsar's configuration files, and those that are never ignored."""
+"""Keys of Apache Pulsar's configuration files, and the switches that must not be ignored."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ PASSED_ON_PREFIXES: Final = (
     "openID",
     "s3ManagedLedgerOffload",
 )
-"""Pulsar hands keys with these prefixes on to libraries and plug-ins, whatever follows."""
+"""Prefixes of keys that Pulsar passes on to libraries and plug-ins."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedSwitch:
-    """A key that turns on what must not be ignored. `purpose` says what it would make Pulsar do."""
+    """A switch that must not be ignored when it is on. `purpose` is the feature it enables in Pulsar."""
 
     key: str
     condition: str
     purpose: str
 
     def is_on(self, text: str) -> bool:
-        """Whether this value turns it on."""
+        """Returns whether this value turns the switch on."""
         return _CONDITIONS[self.condition](text.strip())
 
 
@@ -46,20 +46,20 @@ _CONDITIONS: Final[dict[str, Callable[[str], bool]]] = {
 
 @cache
 def pulsar_keys() -> frozenset[str]:
-    """Every key of Pulsar's broker, standalone and proxy, of brokers of other releases, and of BookKeeper's
+    """Returns the keys of Pulsar's broker, standalone and proxy in all known releases, and of BookKeeper's
     bookie.
     """
     return frozenset(row[0] for name in ("pulsar_keys.tsv", "other_release_keys.tsv") for row in _rows(name))
 
 
 def is_pulsar_key(key: str) -> bool:
-    """Whether Pulsar knows the key."""
+    """Returns whether Pulsar has the key."""
     return key in pulsar_keys() or key.startswith(PASSED_ON_PREFIXES)
 
 
 @cache
 def refused_switches() -> dict[str, RefusedSwitch]:
-    """The keys that turn on what must not be ignored, by key."""
+    """Returns the switches that must not be ignored, by key."""
     return {row[0]: RefusedSwitch(*row) for row in _rows("refused_switches.tsv")}
 
 

@@ -1,4 +1,4 @@
-"""The reference of a settings class in Markdown, for docs/configuration.md."""
+"""Markdown reference of a settings class, for docs/configuration.md."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 from magnetar.common.config.setting_values import Setting, settings_of, show_value
 
 _TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "text", tuple: "list"}
-"""Names of the types of settings in the reference."""
+"""Names of setting types in the reference."""
 
 
-def reference(settings_class: type, base: type | None = None) -> str:
+def reference(settings_class: type, *bases: type) -> str:
     """Returns a table for each nested dataclass, under the first sentence of its docstring.
 
-    Settings that `base` has with the same text and default are left out.
+    Settings that one of `bases` has with the same text and default are left out.
     """
-    same = set(map(_row, settings_of(base).values())) if base else set()
+    same = {_row(setting) for base in bases for setting in settings_of(base).values()}
     sections: dict[type, list[Setting]] = {}
     for setting in settings_of(settings_class).values():
         if _row(setting) not in same:

@@ -1,4 +1,4 @@
-"""One setting at a time: which settings a class has, their values read from text and shown as text."""
+"""Single settings: enumeration of a class's settings, and conversion of their values from and to text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TYPE_NAMES: Final[Mapping[Any, str]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """One leaf of a settings class. `kind` is bool, int, float, str or tuple; `optional` admits None."""
+    """One leaf of a settings class. `kind` is bool, int, float, str or tuple; `optional` allows None."""
 
     info: SettingInfo
     kind: type
@@ -34,9 +34,9 @@ class Setting:
 
 
 def settings_of(cls: type) -> dict[str, Setting]:
-    """The settings of a class and of those nested in it, by key, in the order of declaration.
+    """Returns the settings of a class and of its nested classes, by key, in declaration order.
 
-    Defaults are those of `cls()`, so that an outer class may give a nested one others than its own.
+    Defaults are those of `cls()`, so an outer class can override the defaults of a nested one.
     """
     found: dict[str, Setting] = {}
     _collect(cls(), found)
@@ -58,7 +58,7 @@ def _collect(instance: Any, found: dict[str, Setting]) -> None:
 
 
 def build(cls: type, values: Mapping[str, Any]) -> Any:
-    """An instance of the class from the values of all its settings, by key."""
+    """Creates an instance of the class from the values of all its settings, by key."""
     hints = get_type_hints(cls)
     arguments: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
@@ -72,7 +72,7 @@ def build(cls: type, values: Mapping[str, Any]) -> Any:
 
 
 def read_value(setting: Setting, text: str) -> Any:
-    """The value of a text that is not blank; raises ValueError saying what would be right."""
+    """Parses a non-blank text; raises ValueError with the expected form."""
     text = text.strip()
     value: Any
     if setting.kind is bool:
@@ -94,7 +94,7 @@ def read_value(setting: Setting, text: str) -> Any:
 
 
 def show_value(value: Any) -> str:
-    """The text that reads back as the value."""
+    """Returns the text that `read_value` parses to the same value."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Typed settings: where a service's configuration dataclass gets its keys, units and documentation from."""
+"""Typed settings: declares the key, unit and documentation of each field of a configuration dataclass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """Properties of one setting, for the loader and the generated reference."""
+    """The properties of one setting, for the loader and the generated reference."""
 
     key: str
     doc: str
@@ -27,10 +27,10 @@ def setting(
     choices: Sequence[str] | None = None,
     maximum: float | None = None,
 ) -> Any:
-    """A dataclass field read from configuration key `key` (Pulsar's own name, or `magnetar...` for ours).
+    """Declares a dataclass field read from configuration key `key` (Pulsar's name, or `magnetar...`).
 
-    `doc` is the sentence that docs/configuration.md shows; units are part of it. Services nest one frozen
-    dataclass per concept; the loader flattens them, so keys are unique over all of them.
+    `doc` is the sentence shown in docs/configuration.md, with the unit. Services nest one frozen dataclass
+    per concept; the loader flattens them, so keys are unique across all of them.
     """
     info = SettingInfo(key, doc, minimum, None if choices is None else tuple(choices), maximum)
     return dataclasses.field(default=default, metadata={"setting": info})

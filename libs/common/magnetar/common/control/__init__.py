@@ -1,1 +1,1 @@
-"""The control plane: what brokers say to each other and discovery to brokers, over gRPC."""
+"""The control plane: gRPC calls between brokers and from discovery to brokers."""

@@ -64,7 +64,7 @@ def _is_missing(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlConfig:
-    """Where other brokers, discovery and offload jobs call this one."""
+    """The port for calls from other brokers, discovery and offload jobs."""
 
     port: int = setting(
         6750,

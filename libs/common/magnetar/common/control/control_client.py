@@ -1,8 +1,7 @@
-"""Calls to other brokers: a connection to each, made when it is needed, with Hello as its first call.
+"""Calls to other brokers, over one lazily opened connection per broker that begins with a Hello.
 
-Brokers are named by their registration in metadata. One that has started again since is another run: calls
-that mean the earlier one fail with AnotherRun, whichever of the two notices. Nothing is believed of a broker
-that the registration does not say.
+A broker is addressed by its registration in metadata. A restarted broker is another run: calls meant for the
+earlier run fail with AnotherRun, detected by either side. The Hello's answer must match the registration.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from magnetar.common.security.services.credentials import ServiceCredentials
 from prometheus_client import Counter
 
 CONNECTIONS_MAX: Final = 256
-"""Brokers that are connected at once; the one not called for longest makes room."""
+"""Limit of open connections; the least recently used one is closed to make room."""
 
 CALLS_MAX: Final = 2_000
-"""Calls under way at once; more fail with TooManyRequests."""
+"""Limit of concurrent calls; more fail with TooManyRequests."""
 
 CONNECT_TIMEOUT_S: Final = 2.0
 RECONNECT_MAX_S: Final = 1.0
@@ -47,7 +46,7 @@ DRAIN_S: Final = 60.0
 """Seconds that calls have to end on a channel with earlier credentials: the longest call's deadline."""
 
 PAUSE_S: Final = 0.1
-"""Before a call is made a second time; doubles from then on."""
+"""Wait in seconds before the first retry; doubles for each further retry."""
 
 FAILED: Final = Counter(
     "magnetar_control_failed_calls",
@@ -62,7 +61,7 @@ Response = TypeVar("Response", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller: a broker with its run, or a name for logs."""
+    """The calling process: a broker with its run, or a name for logs."""
 
     name: str
     release: str
@@ -72,7 +71,7 @@ class Caller:
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """To one run of one broker."""
+    """A connection to one run of one broker."""
 
     broker_id: str
     run: int
@@ -81,12 +80,12 @@ class _Connection:
     generation: int
     """Of our credentials, when the channel was opened."""
     hello: asyncio.Task[int | MagnetarError]
-    """Gives the version that both agreed upon, or why there is none."""
+    """The result of the Hello: the agreed protocol version, or the error."""
     calls: int = 0
 
 
 class ControlClient:
-    """To be made on the event loop that uses it. Use it from `call` to `close`."""
+    """Calls other brokers. Create it on the event loop that uses it; the owner calls `close`."""
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class ControlClient:
         self._tls = tls
         self._connect = connect or self._channel
         self._connections: dict[str, _Connection] = {}
-        """The one that was called last comes last."""
+        """The open connections, least recently used first."""
         self._tasks = TaskOwner("control client")
         self._closed = False
 
@@ -119,11 +118,11 @@ class ControlClient:
         *,
         deadline_s: float | None = None,
     ) -> Response:
-        """Call a broker and return its answer. `deadline_s` can only shorten the call's own.
+        """Calls a broker and returns its answer. `deadline_s` can only shorten the method's own deadline.
 
-        Raises what the broker raised, where it has a name; BrokerUnreachable (CallTimedOut) when it did not
-        answer (in time); AnotherRun; NotInteroperable; NotSupportedYet for a call that its release does not
-        have; TooManyRequests when too many are under way.
+        Raises the broker's named error; BrokerUnreachable if it does not answer, CallTimedOut if not in time;
+        AnotherRun; NotInteroperable; NotSupportedYet for a call that its release does not have;
+        TooManyRequests at the limit.
         """
         limit_s = method.deadline_s if deadline_s is None else min(deadline_s, method.deadline_s)
         deadline = asyncio.get_running_loop().time() + limit_s
@@ -134,12 +133,12 @@ class ControlClient:
             raise
 
     async def version(self, broker: BrokerRegistration) -> int:
-        """The version of the protocol that this side and the broker agree upon. Raises as `call`."""
+        """Returns the protocol version agreed with the broker. Raises as `call`."""
         deadline = asyncio.get_running_loop().time() + HELLO.deadline_s
         return await self._greeted(self._connection(broker), deadline)
 
     async def close(self) -> None:
-        """End every call as unreachable; idempotent."""
+        """Ends every call with BrokerUnreachable; idempotent."""
         self._closed = True
         connections = list(self._connections.values())
         self._connections.clear()
@@ -147,7 +146,7 @@ class ControlClient:
             await connection.channel.close()
         await self._tasks.close()
 
-    # --- inside ---
+    # --- internal ---
 
     async def _call(
         self,
@@ -213,7 +212,7 @@ class ControlClient:
         return 0 if self._tls is None else self._tls.generation
 
     def _after_hello(self, connection: _Connection, task: asyncio.Task[int | MagnetarError]) -> None:
-        """A connection that began badly is not kept: the next call makes another one."""
+        """Drops a connection whose Hello failed; the next call opens a new one."""
         if not task.cancelled() and not isinstance(task.result(), int):
             self._forget(connection)
 
@@ -236,7 +235,7 @@ class ControlClient:
             self._tasks.spawn(connection.channel.close(), f"leave {connection.broker_id}")
 
     async def _greeted(self, connection: _Connection, deadline: float) -> int:
-        """The version agreed upon, once both have said who they are."""
+        """Exchanges Hellos and returns the agreed protocol version."""
         hello = connection.hello
         if not hello.done():
             try:
@@ -282,7 +281,7 @@ async def _exchange(
     deadline: float,
     said: Sequence[tuple[str, str]],
 ) -> Response:
-    """Make the call, and again as long as its method allows and there is time."""
+    """Makes the call, and retries it as far as the method and the deadline allow."""
     loop = asyncio.get_running_loop()
     exchange = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
     what = f"{method.name} of broker {broker_id}"

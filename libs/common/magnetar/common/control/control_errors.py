@@ -1,4 +1,4 @@
-"""The errors of the control plane, and how one broker's error becomes the same error with its caller."""
+"""Errors of the control plane, and their names on the wire."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from magnetar.common.rpc.wire_errors import WireErrors
 
 
 class BrokerUnreachable(ServiceNotReady):
-    """The broker did not answer: it is gone, cut off, or starting or stopping.
+    """The broker did not answer: it is down, unreachable, starting or stopping.
 
-    Where the connection broke meanwhile it may have done what was asked all the same.
+    After a broken connection the request may have been executed all the same.
     """
 
 
 class CallTimedOut(BrokerUnreachable):
-    """No answer within the call's deadline. Whether the broker did what was asked is unknown."""
+    """No answer within the call's deadline. The request may or may not have been executed."""
 
 
 class AnotherRun(ServiceNotReady):
-    """At that address is another start of the broker, or another broker: what is known of it is old."""
+    """The address now belongs to another run of the broker, or to another broker: the registration used is
+    stale.
+    """
 
 
 class NobodyLeads(ServiceNotReady):
-    """No broker leads now, or none that can be asked: whoever asks decides without one."""
+    """There is no leader, or none is reachable: the caller decides without one."""
 
 
 class NotInteroperable(UnsupportedVersion):
-    """The two releases have no version of the control protocol in common: upgrade one release at a time."""
+    """The two releases share no version of the control protocol: upgrade one release at a time."""
 
 
 class BrokerFailed(BrokerError):
-    """The called broker failed in a way that it has no error for; its log says more."""
+    """The called broker failed without a named error; see its log."""
 
 
 WIRE: Final = WireErrors(
@@ -50,7 +52,7 @@ WIRE: Final = WireErrors(
     timed_out=CallTimedOut,
     failed=BrokerFailed,
 )
-"""Errors and their codes on the wire."""
+"""Errors and their wire codes."""
 
 to_wire: Final = WIRE.to_wire
 from_wire: Final = WIRE.from_wire

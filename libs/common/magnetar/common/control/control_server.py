@@ -1,7 +1,7 @@
-"""A broker's side of the control plane: gRPC in front of a `BrokerControl`, health and reflection beside it.
+"""The broker's side of the control plane: gRPC in front of a `BrokerControl`, with health and reflection.
 
-Requests come as bytes and are parsed here, so that garbage is refused with a reason of ours. A call that
-names another run or a version that this broker does not speak is refused before anybody else sees it.
+Requests arrive as bytes and are parsed here, so malformed ones are refused with a clear reason. A call for
+another run or an unsupported version is refused before `BrokerControl` receives it.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ REFUSED: Final = Counter(
 )
 
 CALLS_MAX: Final = 1_000
-"""Calls under way at once; more are refused."""
+"""Limit of concurrent calls; more are refused."""
 
 
 class BrokerControl(Protocol):
     """The calls that a broker serves; proto/control defines each.
 
-    Raises errors that magnetar.common.control.control_errors lists; others are failures of this broker.
-    A call is canceled when its caller stops waiting.
+    Implementations raise the errors of magnetar.common.control.control_errors; any other exception is
+    reported as BrokerFailed. A call is cancelled when its caller stops waiting.
     """
 
     async def assign(self, request: AssignRequest, /) -> AssignResponse: ...
@@ -112,7 +112,7 @@ class Identity:
 
 
 class ControlServer:
-    """Listens from `start` to `close`; takes calls while it is serving (`set_serving`)."""
+    """Listens from `start` to `close`; accepts calls while serving (`set_serving`)."""
 
     def __init__(
         self,
@@ -147,7 +147,9 @@ class ControlServer:
         )
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, a free one when `port` is 0. Raises OSError when that cannot be."""
+        """Listens and returns the port; port 0 picks a free one. Raises OSError if the port cannot be
+        bound.
+        """
         await self.set_serving(serving=False)
         return await self._server.start(host, port, "magnetarControlPort")
 
@@ -158,12 +160,12 @@ class ControlServer:
             await self._server.set_health(name, serving=serving)
 
     async def close(self, grace_s: float) -> None:
-        """Take no more calls, end those that are not done within `grace_s`; idempotent."""
+        """Refuses new calls and ends those still running after `grace_s` seconds; idempotent."""
         self._serving = False
         await self._server.shut_down_health()
         await self._server.stop(grace_s)
 
-    # --- inside ---
+    # --- internal ---
 
     def _methods(self) -> Mapping[str, Any]:
         control = self._control
@@ -209,7 +211,8 @@ class ControlServer:
                 try:
                     return (await call(parse(method.request, data))).SerializeToString()
                 except AnotherRun as error:
-                    # Of a broker that was called meanwhile: to who called us it would mean ourselves.
+                    # The error concerns another broker called meanwhile; to this call's client it would seem
+                    # to mean this broker.
                     raise ServiceNotReady(str(error)) from error
                 finally:
                     self._calls -= 1
@@ -236,7 +239,7 @@ class ControlServer:
             )
 
     async def _refuse(self, context: Any, method: str, error: Exception) -> None:
-        """End a call with the status of `error`; always raises, as `context.abort` does."""
+        """Ends a call with the status of `error`; always raises, as `context.abort` does."""
         status, name = to_wire(error)
         known = method.removeprefix("/")
         REFUSED.labels(known if known in _NAMES else "unknown", status.name).inc()
@@ -252,7 +255,7 @@ _NAMES: Final = frozenset(
 
 
 def _number(said: Mapping[str, str | bytes], key: str) -> int:
-    """A number of a call's metadata; 0 where it is absent. Raises BadCall."""
+    """Returns a number from a call's metadata; 0 if absent. Raises BadCall."""
     value = said.get(key, "0")
     text = value.decode("latin-1") if isinstance(value, bytes) else value
     if not (text.isascii() and text.isdecimal() and len(text) <= 20):

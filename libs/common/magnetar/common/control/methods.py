@@ -1,8 +1,7 @@
-"""The calls of the control plane: how long each may take, and which may be made again when it was not heard.
+"""The methods of the control plane, with their deadlines and retry rules.
 
-A deadline is for the whole call, with the Hello of a new connection and every repetition. Only what may be
-done twice without harm is made again, and only when the transport failed: an error that a broker answers is
-an answer.
+A deadline covers the whole call: the Hello of a new connection and every retry. Only idempotent calls are
+retried, and only after a transport failure: an error returned by the broker is final.
 """
 
 from __future__ import annotations
@@ -38,16 +37,18 @@ from magnetar.common.security.services.service_identity import Service
 SERVICE: Final = "magnetar.control.v1.Broker"
 
 MESSAGE_BYTES_MAX: Final = 8 << 20
-"""Longest message either side takes."""
+"""Maximum message size in bytes, for both sides."""
 
 RUN_KEY: Final = "magnetar-run"
-"""Call metadata: which run of the broker is meant, so that the next one at its address does not answer."""
+"""Call metadata key: the intended run of the broker, so that a restarted broker at the address refuses the
+call.
+"""
 
 VERSION_KEY: Final = "magnetar-control-version"
-"""Call metadata: the version that both agreed upon."""
+"""Call metadata key: the agreed protocol version."""
 
 ERROR_KEY: Final = "magnetar-error"
-"""Trailing metadata: the name of the error that a broker answers."""
+"""Trailing metadata key: the name of the error that a broker returns."""
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -55,21 +56,21 @@ Response = TypeVar("Response", bound=Message)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Method(Generic[Request, Response]):
-    """One call."""
+    """One method."""
 
     name: str
     request: type[Request]
     response: type[Response]
     deadline_s: float
-    """For all of it, in seconds."""
+    """Deadline of the whole call, in seconds."""
     attempts: int = 1
-    """How often it is made at most."""
+    """Maximum number of attempts."""
     repeat_on: frozenset[grpc.StatusCode] = frozenset()
-    """Failures of the transport after which it is made again."""
+    """Transport failures after which the call is retried."""
 
     @property
     def path(self) -> str:
-        """The gRPC name on the wire."""
+        """The method's gRPC path."""
         return f"/{SERVICE}/{self.name}"
 
 
@@ -78,23 +79,24 @@ _UNHEARD: Final = frozenset({grpc.StatusCode.UNAVAILABLE})
 HELLO: Final = Method("Hello", HelloRequest, HelloResponse, 3.0, 2, _UNHEARD)
 
 ASSIGN: Final = Method("Assign", AssignRequest, AssignResponse, 10.0, 3, _UNHEARD)
-"""Twice is once: a bundle that has an owner keeps it."""
+"""Idempotent: an owned bundle keeps its owner."""
 
 TAKE: Final = Method("Take", TakeRequest, TakeResponse, 10.0)
-"""Never twice: whether it was taken, the owner's key says."""
+"""Not retried: the ownership key shows whether the bundle was taken."""
 
 UNLOAD: Final = Method("Unload", UnloadRequest, UnloadResponse, 60.0)
-"""Never twice: the next owner may have it already, and would be asked to give it away again. It is long
-because a bundle may have many topics to close."""
+"""Not retried: the next owner may have the bundle already, and would be asked to unload it again. The
+deadline is long because a bundle may have many topics to close.
+"""
 
 SPLIT: Final = Method("Split", SplitRequest, SplitResponse, 30.0)
-"""Never twice: the parts may be there already."""
+"""Not retried: the split may have happened."""
 
 MERGE: Final = Method("Merge", MergeRequest, MergeResponse, 30.0, 3, _UNHEARD)
-"""Twice is once: what is one bundle already stays one."""
+"""Idempotent: a merged bundle stays merged."""
 
 REPORT: Final = Method("Report", ReportRequest, ReportResponse, 5.0)
-"""Once: the next report says more."""
+"""Not retried: the next report replaces it."""
 
 LOADS: Final = Method("Loads", LoadsRequest, LoadsResponse, 5.0, 3, _UNHEARD)
 

@@ -1,4 +1,4 @@
-"""Brokers that gave no answer a moment ago: one that stands still makes each caller wait once, not always."""
+"""Brokers that recently did not answer, so that a hanging broker delays each caller once, not always."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Final
 from magnetar.common.metadata.values import BrokerRegistration
 
 SILENT_S: Final = 5.0
-"""For how long such a broker is not asked where another one will do. Its session ends by and by."""
+"""Time in seconds for which such a broker is avoided if another one can serve the call. Its session expires
+meanwhile.
+"""
 
 
 class SilentBrokers:
-    """Remembers runs of brokers, on one event loop."""
+    """Records silent runs of brokers, on one event loop."""
 
     def __init__(self) -> None:
         self._until: dict[tuple[str, int], float] = {}
@@ -21,7 +23,7 @@ class SilentBrokers:
         return self._until.get((broker.broker_id, broker.run), 0.0) > asyncio.get_running_loop().time()
 
     def note(self, broker: BrokerRegistration) -> None:
-        """It gave no answer just now."""
+        """Records that the broker just failed to answer."""
         now = asyncio.get_running_loop().time()
         self._until = {run: until for run, until in self._until.items() if until > now}
         self._until[broker.broker_id, broker.run] = now + SILENT_S

@@ -1,7 +1,7 @@
-"""Which versions of the control protocol a release speaks, and which of them two of them use.
+"""Versions of the control protocol, and the choice of a common one.
 
-A release speaks its own version and the one before, so that two that follow each other always understand
-each other: brokers are upgraded one after the other, in any order, one release at a time.
+A release speaks its own version and the previous one, so consecutive releases always interoperate: upgrade
+brokers one after the other, in any order, one release at a time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from magnetar.common.control.control_errors import NotInteroperable
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """From the oldest to the newest that somebody speaks."""
+    """The range of supported versions, both ends included."""
 
     oldest: int
     newest: int
 
     def agree(self, other: Versions, peer: str) -> int:
-        """The newest that both speak. Raises NotInteroperable, naming `peer`."""
+        """Returns the newest common version. Raises NotInteroperable, naming `peer`."""
         version = min(self.newest, other.newest)
         if version < max(self.oldest, other.oldest):
             raise NotInteroperable(
@@ -31,6 +31,6 @@ class Versions:
 
 
 VERSION: Final = 1
-"""Goes up with each release that adds to proto/control."""
+"""The protocol version of this release; increases with each release that extends proto/control."""
 
 OURS: Final = Versions(max(1, VERSION - 1), VERSION)

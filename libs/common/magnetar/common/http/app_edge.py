@@ -1,4 +1,4 @@
-"""An application behind a socket that listens already."""
+"""An HTTP application served on an already listening socket."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class AppEdge:
         self._listener: asyncio.Server | None = None
 
     async def start(self, listening: socket.socket) -> None:
-        """Serve connections of a socket that listens already; it stays the caller's to close."""
+        """Serves connections of an already listening socket; the caller closes the socket."""
         await self._runner.setup()
         assert self._runner.server is not None, "setup makes it"
         self._listener = await listen(self._runner.server, listening, self._port)
 
     async def close(self) -> None:
-        """Stop accepting, give requests in process a moment, end; idempotent."""
+        """Stops accepting, gives requests in progress a moment to finish, then closes; idempotent."""
         if self._listener is not None:
             self._listener.close()
         await self._runner.cleanup()

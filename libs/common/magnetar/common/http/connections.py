@@ -1,7 +1,7 @@
-"""Connections of an HTTP port: bounded in number and in the time that one may keep the service waiting.
+"""Connection limits of an HTTP port: number of connections, idle time and write time.
 
-They take file descriptors and memory that clients of messages need, too, and everybody may open some. What is
-refused before there is a request (something that is not HTTP, an expectation that cannot be met) gets its
+Connections use file descriptors and memory that messaging clients need too, and any host may open them. Input
+refused before a request exists (bytes that are not HTTP, an unsupported expectation) is answered with
 `{"reason": ...}` here.
 """
 
@@ -19,15 +19,17 @@ from aiohttp.web_request import BaseRequest
 from prometheus_client import Counter
 
 CONNECTIONS_MAX: Final = 2048
-"""Open at once, Pulsar's default of maxHttpServerConnections. One more takes the place of the oldest that has
-no request in process, so that nobody keeps those out who look whether it lives; else it is answered 503.
+"""Limit of open connections, Pulsar's default of maxHttpServerConnections. A further connection replaces the
+oldest idle one, so health checks still get through; if none is idle it is answered 503.
 """
 
 IDLE_S: Final = 75.0
-"""Without a whole request after which a connection is closed: proxies give up one that is idle before."""
+"""Idle timeout in seconds: a connection without a complete request is closed. Proxies close idle connections
+earlier.
+"""
 
 WRITE_S: Final = 60.0
-"""For an answer to be taken by the socket; whoever reads it more slowly is cut off."""
+"""Write timeout in seconds: a client that reads its response more slowly is disconnected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +37,22 @@ class Port:
     """Parameters of a service's HTTP port."""
 
     service: str
-    """The refusing service, named in the reason."""
+    """Name of the service, used in the reason of a refusal."""
     failed: Callable[[int, str], web.Response]
-    """Makes the answer of a status and a reason."""
+    """Creates a response from a status and a reason."""
     over_the_bound: Counter
-    """Connections that came when too many were open."""
+    """Counts connections above the limit."""
     auto_decompress: bool = True
-    """Whether bodies of requests are decompressed."""
+    """Whether request bodies are decompressed."""
 
 
 async def listen(server: web.Server, listening: socket.socket, port: Port) -> asyncio.Server:
-    """Accept connections of a socket that listens already."""
+    """Accepts connections of an already listening socket."""
     loop = asyncio.get_running_loop()
 
     def connect() -> asyncio.Protocol:
-        # Those that are accepted in the same turn of the loop are not counted yet: a few more may come in.
+        # Connections accepted in the same turn of the loop are not counted yet, so the limit may be exceeded
+        # slightly.
         if len(server.connections) >= CONNECTIONS_MAX:
             port.over_the_bound.inc()
             oldest = next((each for each in server.connections if _idle(each)), None)
@@ -75,7 +78,7 @@ class _OneTooMany(asyncio.Protocol):
 
 
 def _idle(connection: web.RequestHandler) -> bool:
-    """Whether a connection is open and has no request in process."""
+    """Returns whether a connection is open and has no request in progress."""
     return connection._current_request is None and connection.transport is not None
 
 

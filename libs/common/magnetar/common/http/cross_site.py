@@ -1,10 +1,10 @@
-"""Pages of other sites change nothing here.
+"""Protection against cross-site requests.
 
-Nobody is asked who he is, so a browser on a machine that reaches the port could be told by any page that its
-user opens to delete a backlog or to stop a broker: it asks for no leave before a POST without a body. It says
-from where the page is, though (`Origin`), which programs do not. What was sent on by a proxy is for the proxy
-to judge, since it may call this service by another name than the browser does: a page cannot pretend to be
-one, as a browser asks for leave before it sends a header that is not of its own.
+The HTTP port has no authentication, so any web page could make a browser that reaches the port delete a
+backlog or stop a broker: browsers send a POST without a body without asking first. Browsers name the page's
+site in `Origin`, other programs do not send it. Requests forwarded by a proxy are left to the proxy, since it
+may use another host name than the browser. A page cannot forge the proxy's header: a browser asks permission
+before it sends a non-standard header.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""They change nothing, and a browser shows their answers to no page of another site."""
+"""Methods that change nothing; browsers do not show their responses to pages of other sites."""
 
 _OF_PROXIES: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host")
 
 
 def refuse_other_sites(failed: Callable[[int, str], web.Response]) -> Middleware:
-    """Requests that a browser sends for a page of another site are answered 403, but for those that read."""
+    """Returns middleware that answers 403 to browser requests from pages of other sites, except reads."""
 
     @web.middleware
     async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:

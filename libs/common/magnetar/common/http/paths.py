@@ -1,4 +1,4 @@
-"""Paths of requests, decoded as Pulsar decodes them."""
+"""Request paths, decoded as in Pulsar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bound on requests in process: HTTP has the event loop of the messages, and messages come first."""
+"""A limit on concurrent HTTP requests, which share the event loop with messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from aiohttp.typedefs import Handler, Middleware
 def bounded(
     requests_max: int, failed: Callable[[int, str], web.Response], *, but_not: Collection[str]
 ) -> Middleware:
-    """More than `requests_max` at once are answered 503; those for the paths of `but_not` are not counted."""
+    """Returns middleware that answers 503 above `requests_max` concurrent requests; paths in `but_not` are
+    exempt.
+    """
     in_process = 0
 
     @web.middleware

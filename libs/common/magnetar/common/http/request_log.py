@@ -1,8 +1,8 @@
-"""Each HTTP request has an id, and a line in the log.
+"""Request ids and access log of HTTP requests.
 
-The id is the one that the request came with (`X-Request-ID`), or one that is made here; the answer carries
-it, whatever it says, and so does every line that is logged for it, here and wherever else it made work. Who
-follows a redirect sends the same headers again, so that whoever does it logs the same id.
+The id comes from the request (`X-Request-ID`) or is generated. The response carries it, and so does every log
+line of the request, in this process and in every other process that works for it. A client that follows a
+redirect sends the same headers, so the next process logs the same id.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 
 _ID: Final = web.RequestKey("request_id", str)
-"""Where a request keeps its id for the answer."""
+"""Key under which a request stores its id for the response."""
 
 _MESSAGES: Final = "/topics/"
-"""Below it messages are published."""
+"""Path prefix of endpoints that publish messages."""
 
 
 def log_requests(app: web.Application, logger: str) -> None:
-    """Have the requests of an application known by their ids, whatever its other middlewares answer.
+    """Installs request ids and logging, in front of the application's other middlewares.
 
-    `logger` is its name. Requests that are to change something are logged at level info, also by who only
-    passes them on: nobody else knows the client's address. The others, of which there may be many, at debug.
+    `logger` is the logger's name. Requests that change something are logged at level info, also by proxies,
+    since only the first process sees the client's address. Other requests are logged at debug.
     """
     app.middlewares.insert(0, _identified(logger))
     app.on_response_prepare.append(_tell)
 
 
 def _changes(request: web.Request) -> bool:
-    """Not reads, which change nothing; nor messages that are published: nothing is logged for a message."""
+    """Returns whether a request changes something. Reads and published messages do not count: messages are
+    not logged.
+    """
     return request.method not in READS and not request.path.startswith(_MESSAGES)
 
 

@@ -1,13 +1,12 @@
-"""Taking a copy of a cluster's metadata while it runs, and putting it back into a store without it.
+"""Backup of a cluster's metadata while it runs, and restoration into a store.
 
-A copy is of one moment: every key is read at one revision of the store. What lives as long as somebody's
-session is no part of it (`session_prefixes`), nor is the record of an earlier restoration, but for the
-ledgers that this one left to an operator who has not released them yet.
+A backup reads every key at one revision. It excludes session keys (`session_prefixes`) and the record of an
+earlier restoration, except for the ledger ids which that restoration left unreleased.
 
-Putting it back is done under the key `restoration`, whose version guards every write of it: two restorations
-do not mix, and one that is interrupted leaves a store that nobody starts over, until it is run again. Ids are
-counted on from far above those of the copy: what was made after it keeps its ids for itself, so that a new
-ledger never has the id of one that bookies still hold.
+A restoration holds the key `restoration`, whose version guards each of its writes: two restorations cannot
+mix, and after an interruption no process starts until the restoration is run again. Id counters continue far
+above the backup's: objects created after the backup keep their ids, so a new ledger never gets the id of one
+that bookies still hold.
 """
 
 from __future__ import annotations
@@ -32,23 +31,24 @@ from magnetar.common.metadata.values import (
 from magnetar.common.runtime.clock import Clock
 
 IDS_SKIPPED: Final = 1_000_000
-"""Ids that are left to what was made after a copy; whoever makes more ledgers than that between two copies
-asks for more."""
+"""Ids reserved for objects created after the backup; pass a larger number if more ledgers are created between
+backups.
+"""
 
 OPS_AT_ONCE: Final = 100
 BYTES_AT_ONCE: Final = 512 << 10
-"""In one transaction: below etcd's limits, guard and names included."""
+"""Size limit of one transaction in bytes: below etcd's limits, with room for guards and keys."""
 
 _TRIES_MAX: Final = 5
-"""Attempts of one transaction with an unknown outcome: each writes the same."""
+"""Maximum attempts of one transaction with an unknown outcome; each attempt writes the same."""
 
 
 class NotRestorable(MagnetarError):
-    """Metadata is not restored; the message says what is in the way."""
+    """Metadata cannot be restored; the message names the obstacle."""
 
 
 def session_prefixes(keys: Keys) -> tuple[str, ...]:
-    """Keys that begin so live as long as somebody's session."""
+    """Returns the prefixes of keys that are bound to a session."""
     return (
         keys.bookies_prefix,
         keys.auditor,
@@ -62,8 +62,8 @@ def session_prefixes(keys: Keys) -> tuple[str, ...]:
 async def read_all(
     metadata: MetadataStore, keys: Keys, clock: Clock, release: str
 ) -> tuple[BackupHeader, list[tuple[str, bytes]]]:
-    """All that a copy holds, keys below the cluster's root. Raises MetadataError, NotRestorable when there is
-    nothing, or only half of an earlier copy.
+    """Reads the content of a backup, with keys relative to the cluster's root. Raises MetadataError;
+    NotRestorable if the store is empty or half restored.
     """
     taken_ms = clock.wall_ms()
     listing = await metadata.children(keys.root)
@@ -93,22 +93,24 @@ async def read_all(
 
 
 def _unreleased_from(record: Restoration) -> int:
-    """The first id that may be of a ledger made after an earlier copy, and that nobody let go; 0 without."""
+    """Returns the lowest ledger id possibly created after an earlier backup and not released; 0
+    without one.
+    """
     return 0 if record.state == Restoration.RELEASED else record.lost_from
 
 
 def _lowest(*ledger_ids: int) -> int:
-    """The smallest value other than 0; 0 without any."""
+    """Returns the smallest value other than 0; 0 without any."""
     return min(filter(None, ledger_ids), default=0)
 
 
 def _named(keys: Keys, found: Sequence[str]) -> str:
-    """A few of some keys, for a message; empty for none."""
+    """Names a few of the keys for a message; empty if there are none."""
     return ", ".join(key.removeprefix(keys.root) for key in found[:3]) + (", ..." if len(found) > 3 else "")
 
 
 class Restorer:
-    """Puts one copy back; used once. `progress(keys written, of)` is called now and then."""
+    """Restores one backup; used once. `progress(keys written, total)` is called regularly."""
 
     def __init__(
         self,
@@ -129,16 +131,15 @@ class Restorer:
         self._record = Restoration()
         self._version = ABSENT
         self._unreleased_from = 0
-        """The store's own mark: ledgers from this id on at bookies were never released."""
+        """The unreleased mark of the store: ledgers from this id on were never released on bookies."""
 
     async def restore(
         self, header: BackupHeader, items: Sequence[tuple[str, bytes]], *, replace: bool = False
     ) -> Restoration:
-        """Put a copy back; with `replace` over what is there, which goes.
+        """Restores a backup; with `replace` existing keys are replaced and removed.
 
-        Raises NotRestorable when the copy is another cluster's, somebody is registered, something is there
-        and not to be replaced, or another restoration began; MetadataError when it was interrupted: run it
-        again.
+        Raises NotRestorable if the backup is another cluster's, processes are registered, keys exist and
+        `replace` is off, or another restoration began; MetadataError if interrupted: run it again.
         """
         keys = self._keys
         if header.cluster != keys.root.split("/")[2]:
@@ -152,7 +153,7 @@ class Restorer:
         self._unreleased_from = _lowest(self._unreleased_from, header.unreleased_from)
         self._begin(header.taken_ms)
         await self._commit([])
-        # Counters stay to the end: should this be interrupted, they say up to where ids were given.
+        # Counters are written last: after an interruption they still show which ids were used.
         kept = {keys.root + key for key, _ in items}
         await self._write_all(
             [Delete(key) for key, _ in there if key not in kept and not counters.is_one(key)]
@@ -162,13 +163,13 @@ class Restorer:
         known = _Counters(keys, 0)
         for key, value in items:
             known.look_at(keys.root + key, value)
-        await self._require_nobody_joined()
+        await self._require_no_registrations()
         return await self._end(counters, lost_from=known.next_of(keys.ledger_id_counter))
 
     async def mark(self, taken_ms: int = 0) -> Restoration:
-        """Say of a store that was put back by other means, as etcd's own snapshots are, what `restore` says
-        of its own: ids go on far above, and who holds what is to be compared. At once or not at all. Raises
-        as `restore`."""
+        """Marks a store that was restored by other means, such as an etcd snapshot, as `restore` does: ids
+        continue far above, and reconciliation is required. Atomic. Raises as `restore`.
+        """
         there = await self._there(replace=True)
         if not there:
             raise NotRestorable(f"there is no metadata of a cluster below {self._keys.root}")
@@ -179,11 +180,11 @@ class Restorer:
         self._begin(taken_ms)
         return await self._end(counters, lost_from=known.next_of(self._keys.ledger_id_counter))
 
-    # --- inside ---
+    # --- internal ---
 
     async def _there(self, replace: bool, instance_id: str = "") -> list[tuple[str, bytes]]:
-        """The cluster's keys in the store, except the record of a restoration. `instance_id`: the copy's;
-        empty without one.
+        """Returns the cluster's keys in the store, except the record of a restoration. `instance_id` is the
+        backup's; empty without one.
         """
         keys = self._keys
         listing = await self._metadata.children(keys.root)
@@ -204,11 +205,11 @@ class Restorer:
         there = [(item.key, item.value) for item in listing.items if item.key != keys.restoration]
         if not half:
             self._require_same_instance(dict(there), instance_id)
-            # Whoever started over an empty store has left an id and counters: nobody needs those.
+            # A start on an empty store leaves an instance id and counters, which need not be kept.
             matter = [key for key, _ in there if not key.startswith((keys.instance_id, keys.counters_prefix))]
             if matter and not replace:
                 raise NotRestorable(
-                    f"{len(matter)} keys of the cluster are there: restore into an empty etcd, or replace "
+                    f"{len(matter)} keys of the cluster exist: restore into an empty etcd, or replace "
                     "them (--replace)"
                 )
         return there
@@ -224,8 +225,8 @@ class Restorer:
                 "restore this backup all the same use an empty etcd"
             )
 
-    async def _require_nobody_joined(self) -> None:
-        """Processes that read the store before this restoration began and registered after it."""
+    async def _require_no_registrations(self) -> None:
+        """Refuses processes that read the store before this restoration began and registered after it."""
         for prefix in session_prefixes(self._keys):
             listing = await self._metadata.children(prefix)
             if listing.items:
@@ -259,7 +260,7 @@ class Restorer:
             self._progress(done, len(ops))
 
     async def _commit(self, ops: Sequence[Op]) -> None:
-        """Write, provided that this restoration is still the one under way, and note its version."""
+        """Commits if this restoration is still the current one, and records its new version."""
         data = encode(self._record)
         changed = not ops or self._record.state != Restoration.WRITING
         guard: Op = (
@@ -289,7 +290,7 @@ class Restorer:
 
 
 class _Counters:
-    """The counters as they are to be: above everything that a copy names, and above what followed it."""
+    """Counter values to write: above every id in the backup and in the replaced metadata."""
 
     def __init__(self, keys: Keys, ids_skipped: int) -> None:
         self._keys = keys
@@ -300,7 +301,7 @@ class _Counters:
         return key.startswith(self._keys.counters_prefix)
 
     def look_at(self, key: str, value: bytes) -> None:
-        """A key of the copy, or of what it replaces."""
+        """Takes a key of the backup, or of the replaced metadata, into account."""
         if self.is_one(key):
             self._next[key] = max(self._next.get(key, 1), decode(Counter, value).next)
         elif key.startswith(self._keys.ledgers_prefix):

@@ -1,13 +1,14 @@
-"""A copy of a cluster's metadata as a file: gzip over lines of JSON, so that any tool can look into it.
+"""A metadata backup file: gzip over lines of JSON, readable with any tool.
 
     {"magnetar": "metadata-backup", "version": 1, "cluster": ..., "instance_id": hex, "revision": ...,
      "taken_ms": ..., "release": ..., "unreleased_from": ...}
-    {"k": "tenants/public", "v": base64}        one line a key, below /magnetar/<cluster>/v1/, in order
+    {"k": "tenants/public", "v": base64}        one line per key, below /magnetar/<cluster>/v1/, in order
     ...
     {"keys": ..., "sha256": hex}                of all bytes before this line, uncompressed
 
-A file without its last line, or with another sum, is refused before anything is made of it. The file is
-written beside its name and renamed once it is whole and on the disk: what has the name is a backup.
+A file without its last line, or with another checksum, is refused before anything is restored. The file is
+written under a temporary name and renamed once complete and synced, so the final name always means a complete
+backup.
 """
 
 from __future__ import annotations
@@ -44,8 +45,7 @@ class BackupHeader:
     release: str
     """The Magnetar version that wrote the file."""
     unreleased_from: int = 0
-    """The first ledger id that an earlier restoration, not released at that time, left to ledgers which
-    metadata lacks; 0 when there was none."""
+    """The first ledger id reserved by an earlier, still unreleased restoration; 0 without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class BackupSummary:
 
 
 def write_backup(path: Path, header: BackupHeader, items: Iterable[tuple[str, bytes]]) -> BackupSummary:
-    """Write a file that only its owner can read: it may hold secrets, such as passwords of clusters.
+    """Writes a file readable by its owner only: it may hold secrets, such as passwords of clusters.
 
-    `items` are keys below the cluster's root, in order, with their values. Blocks. Raises FileExistsError
-    when there is something of that name, OSError.
+    `items` are keys below the cluster's root, in order, with their values. Blocks. Raises FileExistsError if
+    the path exists, OSError.
     """
     if path.exists():
         raise FileExistsError(f"{path} is there already; a backup replaces nothing")
-    # Readable by its owner alone.
+    # Readable by its owner only.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     new = Path(name)
     try:
@@ -86,7 +86,7 @@ def write_backup(path: Path, header: BackupHeader, items: Iterable[tuple[str, by
 
 
 def _name(new: Path, path: Path) -> None:
-    """Give a finished file its name, which, other than by a rename, replaces nothing that came meanwhile."""
+    """Gives a complete file its name; unlike a rename, this fails if the name was created meanwhile."""
     try:
         os.link(new, path)
     except FileExistsError:
@@ -115,7 +115,7 @@ def _write(file: gzip.GzipFile, header: BackupHeader, items: Iterable[tuple[str,
 
 
 def verify_backup(path: Path) -> BackupSummary:
-    """Read all of a file and see that it is whole. Blocks.
+    """Reads the whole file and checks that it is complete. Blocks.
 
     Raises DataCorruption, UnsupportedFormat of a later release's file, OSError.
     """
@@ -123,7 +123,7 @@ def verify_backup(path: Path) -> BackupSummary:
 
 
 def read_backup(path: Path) -> tuple[BackupSummary, list[tuple[str, bytes]]]:
-    """A whole file with what it holds, in order. Blocks; raises as `verify_backup`."""
+    """Returns the header and items of a complete file, in order. Blocks; raises as `verify_backup`."""
     items: list[tuple[str, bytes]] = []
     summary = _read(path, lambda key, value: items.append((key, value)))
     return summary, items

@@ -1,7 +1,7 @@
-"""One leader among many: an ephemeral key, and everyone else watches for its end.
+"""Leader election: one ephemeral key, watched by all candidates.
 
-A session is a hint, so two may believe for a while that they lead. Who writes because it leads does so in
-transactions that also check its key (`Leadership.check`), or does nothing that two may not do.
+A session is a hint, so two leaders may exist for a while. A leader includes `Leadership.check` in its
+transactions, or does only work that two leaders may do at once.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ RETRY_AFTER_MAX_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """An office that was won."""
+    """A leadership that was won."""
 
     key: str
     version: int
     epoch: int
-    """Above those of all earlier leaders."""
+    """Leader epoch, above those of all earlier leaders."""
 
     def check(self) -> Check:
-        """To be part of every transaction of this leader."""
+        """Returns the guard that this leader includes in each transaction."""
         return Check(self.key, self.version)
 
 
 class Candidate:
-    """Stands for the office of `key` again and again; `lead` runs while it is held.
+    """Competes for the leadership `key` repeatedly; runs `lead` while it is held.
 
-    `lead` is canceled when the session ends. It may return, or raise VersionMismatch of the office's key
-    or another MetadataError: then the office is given up, and the candidate stands again after a while.
+    `lead` is cancelled when the session ends. If it returns, or raises VersionMismatch of the leadership's
+    key or another MetadataError, the leadership is given up and the candidate competes again after a pause.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Candidate:
         candidate: Leader,
         lead: Callable[[Leadership], Awaitable[None]],
     ) -> None:
-        """`session` gives the one that lives now. `candidate` is what the key says while this one leads,
-        but for the epoch and the time.
+        """Creates a candidate. `session` returns the live session. `candidate` is the key's value while this
+        process leads, without epoch and time.
         """
         self._metadata = metadata
         self._key = key
@@ -71,7 +71,7 @@ class Candidate:
         self._lead = lead
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Competes until cancelled."""
         wait_s = RETRY_AFTER_S
         while True:
             try:
@@ -86,17 +86,17 @@ class Candidate:
                 wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
 
     async def _stand(self, session: Session) -> Leadership | None:
-        """Try to win, or wait until whoever holds the office is gone."""
+        """Tries to win, or waits until the current leader's key is gone."""
         watch = self._metadata.watch(self._key)
         try:
             listing = await self._metadata.children(self._key)
             holder = next((item for item in listing.items if item.key == self._key), None)
             if holder is not None and self._is_ours(holder.value):
-                # Of an earlier life, or a claim that came through after nobody believed in it any more.
+                # The key is from an earlier run of this process, or from a late claim that had been given up.
                 await self._metadata.delete(self._key, holder.version)
                 return None
             if holder is None:
-                # Every earlier leader's key was written above the revision that it had listed.
+                # Every earlier leader's key was written at a revision above the one that leader had listed.
                 return await self._claim(session, epoch=listing.revision + 1)
             async for event in watch:
                 if event.key == self._key and event.value is None and event.version > listing.revision:

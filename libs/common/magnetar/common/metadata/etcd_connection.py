@@ -1,9 +1,9 @@
-"""Calls to an etcd cluster: which member is asked, what is repeated, and what an error means.
+"""Calls to an etcd cluster: member choice, retries and error mapping.
 
-A channel per endpoint, used one at a time: a member that does not answer is left for another. grpc's own
-retries are off, and of etcd3aio only the generated stubs are used, as its clients retry: reads are repeated
-here, within the time of a request; a write is sent once, over a connection that stands, so that "not sent"
-can be told from "not answered".
+There is one channel per endpoint, used one at a time; after a member does not answer, another is used. grpc's
+own retries are off, and only the generated stubs of etcd3aio are used because its clients retry: reads are
+retried here within the request timeout; a write is sent once over an established connection, so "not sent"
+and "not answered" are distinguishable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OTHERS_FIRST_S: Final = 1.0
 _READ_BACKOFF_S: Final = 0.05
 _READ_BACKOFF_MAX_S: Final = 0.5
 
-# A page of a listing and what a watch sends at once; a single value is at most 1 MiB.
+# Applies to pages of a listing and bursts of watch events; a single value is at most 1 MiB.
 _RECEIVE_BYTES_MAX: Final = 8 << 20
 
 _CHANNEL_OPTIONS: Final = [
@@ -45,12 +45,12 @@ _CHANNEL_OPTIONS: Final = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # etcd takes pings on connections with streams only, and at most one every 5 s.
+    # etcd accepts pings only on connections with streams, at most one every 5 s.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
-    # Two stores in one process do not share a connection, nor its fate.
+    # Two stores in one process share no connection, so one cannot break the other's.
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
@@ -63,7 +63,7 @@ _UNANSWERED: Final = frozenset(
         grpc.StatusCode.INTERNAL,
     }
 )
-# With these and words of its own, etcd refuses before it changes anything.
+# With these codes and its own messages, etcd refuses before any change.
 _REFUSED: Final = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -80,7 +80,7 @@ Method = Callable[["EtcdEndpoint"], Any]
 
 
 class EtcdRefusal(MetadataError):
-    """etcd answered, and said no; nothing was written. `code` is gRPC's."""
+    """etcd answered with a refusal; nothing was written. `code` is gRPC's."""
 
     def __init__(self, message: str, code: grpc.StatusCode) -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ class EtcdRefusal(MetadataError):
 
 
 class EtcdEndpoint:
-    """One member's address with a channel to it; connects when it is first needed."""
+    """One member's address with its channel; connects on first use."""
 
     __slots__ = ("address", "auth", "channel", "kv", "lease", "watch")
 
@@ -110,7 +110,7 @@ class EtcdEndpoint:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a connection stands; starts one when it does not."""
+        """Returns whether a connection is established; starts connecting otherwise."""
         return self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
 
 
@@ -147,9 +147,9 @@ class EtcdConnection:
         return ", ".join(endpoint.address for endpoint in self._endpoints)
 
     async def ready(self, timeout_s: float | None) -> EtcdEndpoint:
-        """An endpoint whose connection stands; waits for as long as it takes when `timeout_s` is None.
+        """Returns an endpoint with an established connection; waits without limit if `timeout_s` is None.
 
-        Raises MetadataError when there is none in time: nothing was sent.
+        Raises MetadataError after the timeout: nothing was sent.
         """
         deadline = None if timeout_s is None else _now() + timeout_s
         while not self._current.is_ready:
@@ -165,7 +165,7 @@ class EtcdConnection:
         return self._current
 
     def leave(self, endpoint: EtcdEndpoint) -> None:
-        """This endpoint did not answer: the next request goes to another, if there is one."""
+        """Records that this endpoint did not answer, so the next request uses another, if there is one."""
         if endpoint is self._current:
             self._failed = endpoint
             after = self._endpoints.index(endpoint) + 1
@@ -203,7 +203,7 @@ class EtcdConnection:
         return had
 
     async def read(self, operation: str, method: Method, request: Any) -> Any:
-        """A call that may be made more than once. Raises MetadataError."""
+        """Makes a retriable call. Raises MetadataError."""
         with operations.timed("get"):
             return await self._read(operation, method, request)
 
@@ -212,7 +212,7 @@ class EtcdConnection:
         backoff_s = _READ_BACKOFF_S
         while True:
             endpoint = await self.ready(deadline - _now())
-            # Half of the time is left for another member, or another connection to this one.
+            # Half of the time is reserved for another member, or another connection to this one.
             timeout_s = max(min(deadline - _now(), self.request_timeout_s / 2), 0.001)
             metadata = await self.call_metadata(endpoint)
             try:
@@ -229,10 +229,10 @@ class EtcdConnection:
             backoff_s = min(backoff_s * 2, _READ_BACKOFF_MAX_S)
 
     async def write(self, operation: str, method: Method, request: Any) -> Any:
-        """A call that is made once.
+        """Makes a call once.
 
-        Raises EtcdRefusal, or MetadataError when it could not be sent: nothing was written. Raises
-        UnknownOutcome when no answer came.
+        Raises EtcdRefusal, or MetadataError if it could not be sent: nothing was written. Raises
+        UnknownOutcome if no answer came.
         """
         operations.count_put(request.ByteSize())
         with operations.timed("put"):
@@ -254,7 +254,7 @@ class EtcdConnection:
             ) from error
 
     async def close(self) -> None:
-        """Let calls under way end by their own time-outs, then close the channels."""
+        """Lets calls in progress end by their own timeouts, then closes the channels."""
         await self._tasks.close()
         await self._close_replaced()
         for endpoint in self._endpoints:
@@ -286,14 +286,14 @@ class EtcdConnection:
             await channel.close()
 
     async def _connect(self) -> None:
-        """Until one endpoint is connected, and then the current one."""
+        """Connects until one endpoint is ready, and makes it the current one."""
         others = [endpoint for endpoint in self._endpoints if endpoint is not self._failed]
         if len(others) < len(self._endpoints) and others and await self._race(others, _OTHERS_FIRST_S):
             return
         await self._race(self._endpoints, None)
 
     async def _race(self, endpoints: list[EtcdEndpoint], timeout_s: float | None) -> bool:
-        """Whether one of them was connected in time."""
+        """Returns whether one of the endpoints connected in time."""
         attempts = {
             asyncio.ensure_future(endpoint.channel.channel_ready()): endpoint for endpoint in endpoints
         }

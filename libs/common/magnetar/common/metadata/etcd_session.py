@@ -1,8 +1,8 @@
-"""A session in etcd: a lease, kept alive by its owner, and what is known about its end.
+"""A session in etcd: a lease that its owner keeps alive, and two signals of its end.
 
-Three times of the lease's third pass between two of its ends. Whoever owns something by an ephemeral key has
-to tell two cases apart (an owner that learned of the end gives up at once, one that cannot reach etcd may go
-on and prove its ownership otherwise): `expired` is the store's word, `unheard` the silence.
+The owner sends three keep-alives per lease time. The owner of an ephemeral key must tell two cases apart:
+`expired` means that etcd ended the lease, and the owner gives up at once; `unheard` means silence from etcd,
+and the owner may go on and prove its ownership otherwise.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EtcdSession:
             raise
 
     async def expired(self) -> None:
-        """Return once etcd has said that the lease is gone, or the session was closed."""
+        """Returns once etcd reported the lease as gone, or the session was closed."""
         await self._expired.wait()
 
     @property
@@ -80,34 +80,36 @@ class EtcdSession:
         return self._alive_until_s
 
     async def unheard(self) -> None:
-        """Return once etcd has said nothing for the session's time, or `expired` would: the keys may be gone.
+        """Returns once etcd was silent for the session's time, or the session expired: the keys may be gone.
 
-        etcd counts time of its own (after a restart from the beginning), so the session may well live on; it
-        is kept alive again as soon as etcd answers.
+        etcd measures time itself (from the start again after a restart), so the session may still live;
+        keep-alives resume as soon as etcd answers.
         """
         await self._unheard.wait()
 
     @property
     def is_heard(self) -> bool:
-        """False while `unheard` returns at once."""
+        """Returns False while `unheard` returns at once."""
         return not self._unheard.is_set()
 
     async def close(self) -> None:
-        """Revoke the lease. Raises MetadataError when etcd did not answer; the lease then ends by itself."""
+        """Revokes the lease. Raises MetadataError if etcd did not answer; the lease then expires by
+        itself.
+        """
         if self._expired.is_set():
             return
         self._end()
         await self._store.revoke(self.lease)
 
     async def keep_alive(self) -> None:
-        """Until the session has ended."""
+        """Sends keep-alives until the session has ended."""
         while not self._expired.is_set():
             await self._sleep(self.ttl_s / 3)
             while not self._expired.is_set() and not await self._beat():
                 await self._sleep(_RETRY_S)
 
     async def _beat(self) -> bool:
-        """Whether etcd answered to one sign of life."""
+        """Sends one keep-alive; returns whether etcd answered."""
         endpoint = await self._connection.ready(None)
         sent_s = self._loop.time()
         try:
@@ -143,7 +145,7 @@ class EtcdSession:
             self._end()
 
     def _heard(self, at_s: float) -> None:
-        """etcd counts from its answer, which came after `at_s`."""
+        """Records an answer to a keep-alive sent at `at_s`; etcd counts from its answer, which is later."""
         if self._expired.is_set():
             return
         self._unheard.clear()
@@ -161,7 +163,7 @@ class EtcdSession:
         self._store.session_ended(self)
 
     async def _sleep(self, seconds: float) -> None:
-        """Shorter when the session ends."""
+        """Sleeps, or returns earlier when the session ends."""
         try:
             async with asyncio.timeout(seconds):
                 await self._expired.wait()

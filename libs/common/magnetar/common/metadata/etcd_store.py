@@ -1,7 +1,8 @@
-"""The metadata store of a cluster: etcd. A version is etcd's mod_revision.
+"""The cluster's metadata store, etcd. A key's version is etcd's mod_revision.
 
-A transaction is one etcd transaction whose comparisons are the guards; its failure branch reads them, so that
-the version that is told is the one that failed. A listing is read in pages, all at the revision of the first.
+A transaction is one etcd transaction whose comparisons are the guards; its failure branch reads the guard
+keys, so the reported version is the one that failed. A listing is read in pages at the revision of the first
+page.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from magnetar.common.runtime.task_owner import TaskOwner
 log = get_logger(__name__)
 
 TXN_BYTES_MAX: Final = 1536 << 10
-"""etcd's own limit, --max-request-bytes; keys and guards count."""
+"""Size limit of a transaction in bytes, including keys and guards: etcd's --max-request-bytes."""
 
 _PAGE_KEYS: Final = 1_000
 _LISTING_ATTEMPTS: Final = 3
@@ -84,7 +85,7 @@ class EtcdMetadataStore:
         return _versioned(answer.kvs[0]) if answer.kvs else None
 
     async def children(self, prefix: str) -> Listing:
-        """In pages at one revision, begun anew when that is compacted meanwhile."""
+        """Reads pages at one revision; starts again if that revision is compacted meanwhile."""
         await self._ready()
         for _ in range(_LISTING_ATTEMPTS - 1):
             try:
@@ -101,7 +102,7 @@ class EtcdMetadataStore:
         await self.commit([Delete(key, expected_version)])
 
     async def commit(self, ops: Sequence[Op]) -> int:
-        """At most TXN_BYTES_MAX in all; more are a ValueError."""
+        """Commits at most TXN_BYTES_MAX bytes; raises ValueError above."""
         return await self.commit_with_lease(ops, 0)
 
     async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int:
@@ -132,7 +133,7 @@ class EtcdMetadataStore:
         return int(answer.header.revision)
 
     def watch(self, prefix: str) -> WatchQueue:
-        """Followed until it is closed or lost; a read or write that comes later waits until it stands."""
+        """Watches until closed or lost; later reads and writes wait until the watch is established."""
         queue = WatchQueue(prefix, self._watch_ended, self._watch_events_max, after=self._revision)
         if self._closed:
             queue.close()
@@ -144,7 +145,9 @@ class EtcdMetadataStore:
         return queue
 
     async def session(self, ttl_ms: int) -> EtcdSession:
-        """A lease. etcd counts whole seconds, rounded up here, and at least about two."""
+        """Starts a lease. etcd counts whole seconds: the time is rounded up, to at least about two
+        seconds.
+        """
         await self._ready()
         asked_s = asyncio.get_running_loop().time()
         answer = await self._connection.write(
@@ -160,7 +163,7 @@ class EtcdMetadataStore:
         return session
 
     async def revoke(self, lease: int) -> None:
-        """End a lease, for its session. A lease id is not used again, so this is repeated like a read."""
+        """Ends a session's lease. Lease ids are not reused, so this is retried like a read."""
         await self._watches_stand()
         request = etcd.LeaseRevokeRequest(ID=lease)
         try:
@@ -175,7 +178,7 @@ class EtcdMetadataStore:
         self._sessions.discard(session)
 
     async def close(self) -> None:
-        """End the sessions and watches, let requests under way be answered; idempotent."""
+        """Ends the sessions and watches and waits for requests in progress; idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -190,7 +193,7 @@ class EtcdMetadataStore:
         await self._tasks.close()
         await self._connection.close()
 
-    # --- Inside ---
+    # --- internal ---
 
     async def _ready(self) -> None:
         if self._closed:
@@ -200,7 +203,7 @@ class EtcdMetadataStore:
             raise MetadataError(_CLOSED)
 
     async def _watches_stand(self) -> None:
-        """Until every watch that was asked for is in place: what is read or written now comes behind it."""
+        """Waits until every requested watch is established, so that later reads and writes come after it."""
         if not self._starting:
             return
         _, waiting = await asyncio.wait(list(self._starting), timeout=self._connection.request_timeout_s)
@@ -212,14 +215,16 @@ class EtcdMetadataStore:
     async def _range(self, operation: str, request: Any) -> Any:
         known = self._revision
         answer = await self._connection.read(operation, lambda endpoint: endpoint.kv.Range, request)
-        # Reads are linearizable: none that began later is of an earlier state, whichever member answers.
+        # Reads are linearizable: no later read returns an earlier state, whichever member answers.
         if answer.header.revision < known:
             self._went_back(known, answer.header.revision)
         self._saw(answer)
         return answer
 
     def _went_back(self, known: int, revision: int) -> None:
-        """etcd was restored from a backup, or is another one: whoever follows it has to begin anew."""
+        """Handles a decreased revision: etcd was restored or replaced, and every follower must start
+        again.
+        """
         log.error("metadata is older than it was: etcd was restored or replaced", was=known, is_now=revision)
         self._revision = revision
         for queue in list(self._watches):
@@ -259,7 +264,7 @@ def _versioned(pair: Any) -> Versioned:
 
 
 def _compare(op: Op) -> Any:
-    # An absent key compares as one of revision 0.
+    # An absent key compares as revision 0.
     return etcd.Compare(
         result=etcd.Compare.EQUAL,
         target=etcd.Compare.MOD,
@@ -276,7 +281,7 @@ def _write(op: Put | Delete, lease: int) -> Any:
 
 
 def _mismatch(guards: list[Op], answer: Any) -> VersionMismatch:
-    """For the first guard that failed, by what the failure branch read in the same transaction."""
+    """Returns the first failed guard, from the values read in the same transaction's failure branch."""
     for op, response in zip(guards, answer.responses, strict=True):
         pairs = response.response_range.kvs
         actual = pairs[0].mod_revision if pairs else 0

@@ -1,8 +1,8 @@
-"""Following a prefix in etcd: one stream, taken up again behind the last change that was seen.
+"""A watch on a prefix in etcd: one stream, resumed after the last change received.
 
-etcd3aio's watch resumes behind the revision of the store instead of the last event, and passes over what was
-compacted in silence; both lose changes. Here the stream resumes at the revision after the last complete
-event, and a compaction ends the watch with WatchLost.
+etcd3aio's watch resumes after the store's revision instead of the last event, and skips compacted changes
+silently; both lose changes. This watch resumes at the revision after the last complete event, and a
+compaction ends it with WatchLost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ log = get_logger(__name__)
 _BACKOFF_S: Final = 0.05
 _BACKOFF_MAX_S: Final = 1.0
 
-# A member that has lost its leader ends the stream instead of keeping quiet.
+# Makes a member without a leader end the stream instead of staying silent.
 _REQUIRE_LEADER: Final = (("hasleader", "true"),)
 
 
 class EtcdWatch:
-    """Fills a WatchQueue. Once `started` is done, etcd has accepted the watch: later changes are seen."""
+    """Fills a WatchQueue. Once `started` is done etcd has accepted the watch, and no later change is
+    missed.
+    """
 
     def __init__(self, connection: EtcdConnection, queue: WatchQueue) -> None:
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -40,7 +42,7 @@ class EtcdWatch:
         self._token_renewed = False
 
     async def run(self) -> None:
-        """Until the queue is lost; the owner cancels it at the queue's end."""
+        """Runs until the queue is lost; the owner cancels it when the queue ends."""
         backoff_s = _BACKOFF_S
         try:
             while True:
@@ -66,7 +68,7 @@ class EtcdWatch:
                 self.started.set_result(None)
 
     async def _follow_once(self) -> str | None:
-        """One stream, to its end; returns why it ended, None when the watch is over."""
+        """Follows one stream to its end; returns the reason, or None if the watch is over."""
         endpoint = await self._connection.ready(None)
         try:
             metadata = await self._connection.call_metadata(endpoint)
@@ -116,7 +118,7 @@ class EtcdWatch:
         )
 
     def _take(self, response: Any) -> bool:
-        """False when the watch is over."""
+        """Queues the events of a response; returns False when the watch is over."""
         if response.compact_revision > 0:
             self._queue.lose(f"the changes up to revision {response.compact_revision} were compacted")
             return False
@@ -132,7 +134,7 @@ class EtcdWatch:
         self._partial.extend(response.events)
         if response.fragment:
             return True
-        # Whole revisions only, so that none is taken up again in its middle.
+        # Only whole revisions count, so that the stream never resumes within one.
         events, self._partial = self._partial, []
         for event in events:
             revision = event.kv.mod_revision
@@ -144,7 +146,7 @@ class EtcdWatch:
 
 
 def prefix_range(prefix: str) -> tuple[bytes, bytes]:
-    """The first key of a prefix, and the first behind it; an empty prefix is every key."""
+    """Returns the first key of a prefix and the first key after it; an empty prefix covers every key."""
     encoded = prefix.encode()
     if not encoded:
         return b"\0", b"\0"

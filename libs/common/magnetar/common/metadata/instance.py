@@ -1,4 +1,4 @@
-"""The instance id: the random name of one set of metadata, which all that is stored elsewhere refers to."""
+"""The instance id: a random name of one set of metadata, recorded in all data stored elsewhere."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from magnetar.common.runtime.clock import Clock
 
 
 async def ensure_instance_id(metadata: MetadataStore, keys: Keys, clock: Clock, rng: random.Random) -> bytes:
-    """The id of this metadata, made by whoever starts first.
+    """Returns the id of this metadata; the first process to start creates it.
 
-    Raises MetadataError, also while the metadata is being restored and only a part of it is there.
+    Raises MetadataError, also while the metadata is only partly restored.
     """
     await require_whole(metadata, keys)
     found = await metadata.get(keys.instance_id)
@@ -32,15 +32,17 @@ async def ensure_instance_id(metadata: MetadataStore, keys: Keys, clock: Clock, 
 
 
 async def read_instance_id(metadata: MetadataStore, keys: Keys) -> bytes:
-    """The id of this metadata; empty when nobody made one yet. Raises MetadataError."""
+    """Returns the id of this metadata; empty if it was not created yet. Raises MetadataError."""
     found = await metadata.get(keys.instance_id)
     return b"" if found is None else decode(InstanceId, found.value).uuid
 
 
 async def require_instance(metadata: MetadataStore, keys: Keys, instance_id: bytes) -> None:
-    """Raises MetadataError when this is not, or not wholly, the metadata that a process began with: it came
-    back empty, or is another cluster's. Who went on over it would serve, and confirm, what a copy of the lost
-    metadata knows nothing of."""
+    """Checks that this is still the complete metadata with which the process started.
+
+    Raises MetadataError if it is empty, partly restored or another cluster's. A process that continued with
+    it would confirm writes that a restored backup does not know.
+    """
     await require_whole(metadata, keys)
     now = await read_instance_id(metadata, keys)
     if now != instance_id:

@@ -1,4 +1,4 @@
-"""Opening the metadata store that a URL names: `etcd:host:port,host:port` or `sqlite:path`."""
+"""Opens the metadata store of a URL: `etcd:host:port,host:port` or `sqlite:path`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def etcd_endpoints(url: str) -> list[str]:
         host, _, port = endpoint.rpartition(":")
         if not host or "/" in endpoint or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
             raise ConfigError(
-                f"metadata store {url!r}: {endpoint!r} is no host:port; write etcd:host1:2379,host2:2379"
+                f"metadata store {url!r}: {endpoint!r} is not host:port; write etcd:host1:2379,host2:2379"
             )
     return endpoints
 
@@ -34,8 +34,8 @@ def etcd_tls(url: str) -> bool:
 async def open_metadata_store(url: str, access: EtcdAccess | None = None) -> MetadataStore:
     """Open it; the caller closes it. `access`: TLS and credentials for etcd.
 
-    Raises ConfigError for another URL, MetadataError when the store cannot be reached or opened. A store is
-    imported when it is asked for: gRPC takes its time.
+    Raises ConfigError for another URL, MetadataError when the store cannot be reached or opened. Each store's
+    module is imported on demand, because gRPC is slow to import.
     """
     if url.startswith("etcd:"):
         endpoints = etcd_endpoints(url)

@@ -1,4 +1,4 @@
-"""How long the metadata store takes to answer, under Pulsar's names."""
+"""Metrics of metadata operations, under Pulsar's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter, Histogram
 
 Kind = Literal["get", "put"]
-"""Reads and listings, or transactions and sessions: all that changes something."""
+"""Kind of operation: `get` for reads and listings, `put` for transactions and sessions."""
 
 _LATENCY: Final = Histogram(
     "pulsar_metadata_store_ops_latency_ms",
@@ -42,7 +42,7 @@ _BYTES: Final = _PUT_BYTES.labels(_NAME)
 
 @contextmanager
 def timed(kind: Kind) -> Iterator[None]:
-    """One operation, which has failed when an exception comes through. One that is canceled is not told."""
+    """Measures one operation; an exception counts as a failure. Cancelled operations are not counted."""
     now = asyncio.get_running_loop().time
     began = now()
     try:
@@ -56,7 +56,7 @@ def timed(kind: Kind) -> Iterator[None]:
 
 
 def noting(kind: Kind) -> Callable[[asyncio.Future[Any]], None]:
-    """To be called with an operation's future when it is done; the operation begins now."""
+    """Starts measuring; returns a callback for the operation's future."""
     now = asyncio.get_running_loop().time
     began = now()
 
@@ -71,5 +71,5 @@ def noting(kind: Kind) -> Callable[[asyncio.Future[Any]], None]:
 
 
 def count_put(byte_count: int) -> None:
-    """So much was sent to be written."""
+    """Counts bytes sent in writes."""
     _BYTES.inc(byte_count)

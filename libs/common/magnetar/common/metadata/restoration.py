@@ -1,12 +1,12 @@
-"""Whether this metadata was put back from an older copy, and what nobody may do until that is dealt with.
+"""Whether this metadata was restored from an older backup, and what is forbidden until it is reconciled.
 
-Bookies have what was written since the copy, and metadata knows nothing of it: neither the ledgers that were
-made, nor that some were closed, moved or deleted. The key `restoration` says how far an operator has come:
+Bookies hold data written since the backup that metadata does not know: ledgers created, closed, moved or
+deleted. The key `restoration` records the operator's progress:
 
-    WRITING     half of the copy is there                nobody starts
-    RESTORED    all of it is there                       bookies start, brokers do not; nothing is deleted
-    RECONCILED  who holds what was compared and mended   brokers start; nothing is deleted
-    RELEASED    what metadata lacks may go               as ever
+    WRITING     part of the backup is restored        no process starts
+    RESTORED    all of it is restored                 bookies start, brokers do not; nothing is deleted
+    RECONCILED  bookies were compared and repaired    brokers start; nothing is deleted
+    RELEASED    unknown ledgers may be deleted        normal operation
 
 Without the key nothing was restored.
 """
@@ -20,18 +20,20 @@ from magnetar.common.metadata.values import Restoration, decode
 
 
 async def read_restoration(metadata: MetadataStore, keys: Keys) -> Restoration | None:
-    """The record of the last restoration; None without one. Raises MetadataError, StorageError."""
+    """Returns the record of the last restoration; None without one. Raises MetadataError, StorageError."""
     found = await metadata.get(keys.restoration)
     return None if found is None else decode(Restoration, found.value)
 
 
 def holds_deletion(restoration: Restoration | None) -> bool:
-    """Whether nothing may be deleted because metadata lacks it."""
+    """Returns whether deletion of ledgers missing in metadata is suspended."""
     return restoration is not None and restoration.state != Restoration.RELEASED
 
 
 def is_given_up(restoration: Restoration | None, ledger_id: int) -> bool:
-    """Whether a ledger that metadata lacks was made after the copy, and an operator let it go."""
+    """Returns whether a ledger missing in metadata was created after the backup and released by an
+    operator.
+    """
     return (
         restoration is not None
         and restoration.state == Restoration.RELEASED
@@ -40,12 +42,14 @@ def is_given_up(restoration: Restoration | None, ledger_id: int) -> bool:
 
 
 def is_compared(restoration: Restoration | None) -> bool:
-    """Whether metadata knows the last bookies of a ledger: as long as not, none may be closed by it."""
+    """Returns whether metadata has the current ensembles of ledgers; until then no ledger may be closed by
+    it.
+    """
     return restoration is None or restoration.state in (Restoration.RECONCILED, Restoration.RELEASED)
 
 
 async def require_whole(metadata: MetadataStore, keys: Keys) -> None:
-    """Raises MetadataError while only a part of a copy was put back."""
+    """Raises MetadataError while the metadata is only partly restored."""
     restoration = await read_restoration(metadata, keys)
     if restoration is not None and restoration.state == Restoration.WRITING:
         raise MetadataError(
@@ -55,8 +59,9 @@ async def require_whole(metadata: MetadataStore, keys: Keys) -> None:
 
 
 async def require_reconciled(metadata: MetadataStore, keys: Keys) -> None:
-    """Raises MetadataError while nobody has compared restored metadata with what bookies hold: a ledger that
-    got other bookies since the copy would be closed before its end."""
+    """Raises MetadataError while restored metadata was not reconciled with bookies: a ledger whose ensemble
+    changed since the backup would be closed before its end.
+    """
     if not is_compared(await read_restoration(metadata, keys)):
         raise MetadataError(
             "metadata was restored and not yet compared with bookies: start the bookies, run `magnetar admin "

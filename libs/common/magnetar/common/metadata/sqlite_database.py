@@ -1,8 +1,8 @@
-"""The metadata file: its format, its transactions. Blocking; all of it runs in the store's one thread.
+"""The SQLite metadata file: format and transactions. Blocking; runs in the store's only thread.
 
 The file is an SQLite database in WAL mode with synchronous=FULL: a commit returns once the WAL is synced. It
-is marked by `application_id` and, as its format version, `user_version`; the one row of table `store` holds
-the revision and the incompatible-feature bits. The file is locked for as long as it is open.
+is marked by `application_id` and, as its format version, `user_version`; the single row of table `store`
+holds the revision and the incompatible-feature bits. The file is locked while it is open.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ COMMIT;
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read one key."""
+    """A read of one key."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """Read every key with a prefix."""
+    """A read of every key with a prefix."""
 
     prefix: str
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction; its ephemeral puts belong to `lease`."""
+    """A transaction; its ephemeral puts are bound to `lease`."""
 
     ops: Sequence[Op]
     lease: int | None = None
@@ -68,7 +68,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class EndLease:
-    """Remove the keys of a lease."""
+    """Removal of a lease's keys."""
 
     lease: int
 
@@ -102,14 +102,14 @@ class SqliteDatabase:
             raise
 
     def close(self) -> None:
-        """Check the WAL back into the file and release both."""
+        """Writes the WAL back into the database file and closes both."""
         self._connection.close()
 
     def run(self, requests: Sequence[Request]) -> tuple[list[Answer], list[WatchEvent]]:
-        """Answer requests in order, all their writes in one SQLite transaction that is durable on return.
+        """Answers requests in order, with all writes in one SQLite transaction that is durable on return.
 
-        Each commit is atomic and guarded by itself: one that loses leaves no trace and does not touch the
-        others. Also returns what changed, in order.
+        Each commit is atomic and has its own guards: a failed one changes nothing and does not affect the
+        others. Also returns the changes, in order.
         """
         if self._failed is not None:
             return [self._failed] * len(requests), []
@@ -155,7 +155,7 @@ class SqliteDatabase:
                 return None
 
     def _commit(self, ops: Sequence[Op], lease: int | None, events: list[WatchEvent]) -> Answer:
-        """Guards first, then the writes: a lost guard leaves nothing to undo."""
+        """Checks the guards before writing, so that a failed guard leaves nothing to undo."""
         for op in ops:
             if op.expected_version != ANY_VERSION:
                 row = self._execute("SELECT version FROM keys WHERE key = ?", (op.key,)).fetchone()
@@ -179,11 +179,11 @@ class SqliteDatabase:
         return self._revision
 
     def _failure(self, requests: Sequence[Request], error: sqlite3.Error) -> list[Answer]:
-        """The answer to each request of a batch that SQLite refused.
+        """Returns the error for each request of a batch that SQLite refused.
 
-        When the disk was full nothing was written, and it may work again later. After any other error of the
-        device what the WAL holds cannot be known without reading it back: no more requests are taken, and the
-        next start finds out.
+        If the disk was full nothing was written, and a later attempt may succeed. After any other device
+        error the WAL's content is unknown: no more requests are accepted, and the next start recovers the
+        file.
         """
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if self._connection.in_transaction:
@@ -226,7 +226,7 @@ class SqliteDatabase:
         mode = self._execute("PRAGMA journal_mode = WAL").fetchone()[0]
         assert mode == "wal", f"journal mode is {mode}"
         self._execute("PRAGMA synchronous = FULL")
-        # Holds the lock from here on, also when nothing is written.
+        # Takes the lock now, also if nothing is written.
         self._execute("BEGIN IMMEDIATE")
         self._execute("COMMIT")
 
@@ -239,7 +239,7 @@ class SqliteDatabase:
 
 
 def _after(prefix: str) -> bytes:
-    """Sorts after every key with the prefix: no UTF-8 text holds the byte 0xff."""
+    """Returns a key that sorts after every key with the prefix: UTF-8 text never holds the byte 0xff."""
     return prefix.encode() + b"\xff"
 
 

@@ -1,8 +1,8 @@
 """The metadata store of a standalone: one SQLite file behind one thread.
 
-What one turn of the event loop asks for, and what collects while the thread is busy, is one batch: one SQLite
-transaction, one sync of the WAL, one wake-up each way. Reads go through the same queue, so they see every
-write made before them.
+Requests from one turn of the event loop, and those queued while the thread is busy, form one batch: one
+SQLite transaction, one sync of the WAL, one wake-up in each direction. Reads use the same queue, so they see
+every earlier write.
 """
 
 from __future__ import annotations
@@ -67,11 +67,10 @@ class SqliteMetadataStore:
     async def open(
         path: str | Path, *, watch_events_max: int = WATCH_QUEUE_EVENTS_MAX
     ) -> SqliteMetadataStore:
-        """Open the file, made when absent.
+        """Opens the file, created if absent.
 
-        Raises MetadataError when it cannot be opened or another process has it, UnsupportedFormat when it is
-        no metadata file of a format that this release reads. Ephemeral keys of a process that crashed are
-        removed.
+        Raises MetadataError if it cannot be opened or is locked by another process, UnsupportedFormat if this
+        release cannot read its format. Ephemeral keys of a crashed process are removed.
         """
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
         loop = asyncio.get_running_loop()
@@ -105,7 +104,9 @@ class SqliteMetadataStore:
         return queue
 
     async def session(self, ttl_ms: int) -> SqliteSession:
-        """A session that ends when it or the store is closed, or with the process; `ttl_ms` has no part."""
+        """Starts a session that ends when it or the store is closed, or with the process; `ttl_ms` is
+        ignored.
+        """
         if self._closed:
             raise MetadataError(_CLOSED)
         self._leases += 1
@@ -114,10 +115,10 @@ class SqliteMetadataStore:
         return session
 
     async def close(self) -> None:
-        """Answer what was asked, end the sessions, then release the file; idempotent."""
+        """Answers pending requests, ends the sessions, then closes the file; idempotent."""
         if self._closed:
             return
-        # A session whose keys could not be removed is cleaned up by the next start.
+        # Keys of a session that could not be removed are cleaned up at the next start.
         await asyncio.gather(*(session.close() for session in list(self._sessions)), return_exceptions=True)
         self._closed = True
         await self._idle.wait()
@@ -158,7 +159,7 @@ class SqliteMetadataStore:
         self._thread.submit(self._run_batch, batch)
 
     def _run_batch(self, batch: list[_Pending]) -> None:
-        """In the thread."""
+        """Runs in the thread."""
         try:
             answers, events = self._database.run([request for request, _ in batch])
         except Exception as error:
@@ -186,7 +187,7 @@ class SqliteMetadataStore:
 
 
 class SqliteSession:
-    """A session of the process itself: it ends when it is closed, or with the store."""
+    """A session of this process: it ends when it or the store is closed."""
 
     __slots__ = ("_ended", "_lease", "_store")
 

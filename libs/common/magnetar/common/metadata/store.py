@@ -19,11 +19,12 @@ ABSENT: Final = 0
 """Expected version: the key must not exist."""
 
 VALUE_BYTES_MAX: Final = 1 << 20
-"""Longest value; nothing that grows without bound lives in one key. A longer one is a ValueError."""
+"""Maximum value size in bytes; unbounded data never lives in one key. A longer value raises ValueError."""
 
 TXN_OPS_MAX: Final = 128
-"""Most operations of a transaction, guards among them: etcd's --max-txn-ops. More are a ValueError, of every
-store, so that what works on one works on all."""
+"""Maximum operations in a transaction, including guards: etcd's --max-txn-ops. Every store raises ValueError
+above it, so that code works on all of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write `value`, provided the key is at `expected_version`.
+    """Writes `value` if the key is at `expected_version`.
 
-    An `ephemeral` key goes when the session ends through which it was put last; written without, it stays.
+    An `ephemeral` key is removed when the session of its last put ends; a non-ephemeral put makes it
+    permanent.
     """
 
     key: str
@@ -58,7 +60,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove the key, provided it is at `expected_version`; removing an absent key is no error."""
+    """Removes the key if it is at `expected_version`; removing an absent key is not an error."""
 
     key: str
     expected_version: int = ANY_VERSION
@@ -66,7 +68,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Write nothing; the transaction fails unless the key is at `expected_version`."""
+    """Fails the transaction unless the key is at `expected_version`; writes nothing."""
 
     key: str
     expected_version: int
@@ -95,7 +97,9 @@ class Watch(Protocol):
     def __aiter__(self) -> Watch: ...
 
     async def __anext__(self) -> WatchEvent:
-        """The next change. Raises WatchLost, or StopAsyncIteration once the watch or the store is closed."""
+        """Returns the next change. Raises WatchLost, or StopAsyncIteration once the watch or the store is
+        closed.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -104,10 +108,12 @@ class Watch(Protocol):
 
 
 class Session(Protocol):
-    """A lease. Its ephemeral keys go when it ends. A hint, never a lock: ledger fencing is the lock."""
+    """A lease. Its ephemeral keys are removed when it ends. A hint, never a lock: ledger fencing is
+    the lock.
+    """
 
     async def put_ephemeral(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
-        """Write a key that lives as long as the session, whosever it was; returns its version."""
+        """Writes a key bound to this session, taking it over from any other; returns its version."""
         ...
 
     async def commit(self, ops: Sequence[Op]) -> int:
@@ -118,18 +124,19 @@ class Session(Protocol):
         ...
 
     async def expired(self) -> None:
-        """Return once the store has said that the session ended."""
+        """Returns once the store reported the session's end."""
         ...
 
     @property
     def has_ended(self) -> bool:
-        """Whether `expired` returns at once."""
+        """Returns whether `expired` returns at once."""
         ...
 
     @property
     def alive_until_s(self) -> float:
-        """Until then (Clock.monotonic) it certainly lives: its time, from when a sign of life was sent that
-        the store has answered. Later it may live, or have ended and nobody has said so."""
+        """Time (Clock.monotonic) until which the session certainly lives: the session time after the last
+        keep-alive that was answered. Later its state is unknown until the store answers.
+        """
         ...
 
     async def close(self) -> None:
@@ -143,7 +150,7 @@ class MetadataStore(Protocol):
     async def get(self, key: str) -> Versioned | None: ...
 
     async def children(self, prefix: str) -> Listing:
-        """Every key that starts with `prefix`, with values, at one revision."""
+        """Returns every key that starts with `prefix`, with values, at one revision."""
         ...
 
     async def put(self, key: str, value: bytes, expected_version: int = ANY_VERSION) -> int:
@@ -155,28 +162,28 @@ class MetadataStore(Protocol):
         ...
 
     async def commit(self, ops: Sequence[Op]) -> int:
-        """All of `ops` or none, durably; returns the revision, which is the version of every key put.
+        """Commits all of `ops` or none, durably; returns the revision, which is the version of every key put.
 
         Guards see the state before the transaction. A key may be written once in it (ValueError otherwise);
-        transactions without Put and Delete leave the revision as it is. Raises VersionMismatch for the first
+        transactions without Put and Delete leave the revision unchanged. Raises VersionMismatch for the first
         guard that fails, UnknownOutcome, or another MetadataError when nothing was written.
         """
         ...
 
     def watch(self, prefix: str) -> Watch:
-        """Changes under `prefix` from now on, in order."""
+        """Watches changes under `prefix` from now on, in order."""
         ...
 
     async def session(self, ttl_ms: int) -> Session:
-        """Start a session that ends `ttl_ms` after its owner was last heard of."""
+        """Starts a session that expires `ttl_ms` after its owner's last keep-alive."""
         ...
 
     async def close(self) -> None: ...
 
 
 def check_ops(ops: Sequence[Op], *, has_session: bool) -> None:
-    """Refuse with ValueError what no store accepts: too many operations, a key written twice, a value that is
-    too long, an ephemeral key without a session that it could go with.
+    """Raises ValueError for operations that no store accepts: too many, a key written twice, a value too
+    long, or an ephemeral key without a session.
     """
     if len(ops) > TXN_OPS_MAX:
         raise ValueError(

@@ -1,7 +1,6 @@
-"""The values behind the keys: encoding with a format header, decoding that refuses what it does not know.
+"""Encoding of metadata values with a format header, and decoding that refuses unknown formats.
 
-head = decode(TopicHead, versioned.value)
-await store.put(key, encode(head), versioned.version)
+head = decode(TopicHead, versioned.value) await store.put(key, encode(head), versioned.version)
 """
 
 from __future__ import annotations
@@ -109,11 +108,11 @@ __all__ = [
 FORMAT_VERSION: Final = 1
 
 TERMINATED: Final = 1
-"""Feature of a TopicHead: a release that does not know it would go on publishing."""
+"""Feature of a TopicHead: releases without it would continue to publish."""
 
 LEFT_BOOKIES: Final = 1
-"""Feature of a TopicLedger: its entries are only in objects, where a release that does not know it would miss
-them."""
+"""Feature of a TopicLedger: its entries exist only in objects, where releases without it would not find them.
+"""
 
 _KNOWN_FEATURES: Final[dict[ValueType.ValueType, int]] = {
     TOPIC_HEAD: TERMINATED,
@@ -210,17 +209,17 @@ V = TypeVar(
 
 
 def encode(value: Value) -> bytes:
-    """The bytes to store; stamps the format header into `value`. Equal values give equal bytes."""
+    """Returns the bytes to store; sets the format header in `value`. Equal values give equal bytes."""
     value.format.type = _TYPES[type(value)]
     value.format.version = FORMAT_VERSION
     return value.SerializeToString(deterministic=True)
 
 
 def decode(kind: type[V], data: bytes) -> V:
-    """Read a stored value of a known kind.
+    """Decodes a stored value of a known kind.
 
-    Raises UnsupportedFormat when the value was written by a release that this one does not understand, and
-    DataCorruption when it is no such value at all.
+    Raises UnsupportedFormat for a value of a newer, incompatible release, and DataCorruption for an invalid
+    value.
     """
     try:
         value = kind.FromString(data)

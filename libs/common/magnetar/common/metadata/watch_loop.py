@@ -1,7 +1,7 @@
-"""Following a part of metadata for as long as the process lives, whatever becomes of the watches on it.
+"""Follows a part of metadata for the life of the process, through any failure of its watches.
 
-A watch ends when it fell behind, when the store is away, or because of a bug in who listens to it. None of
-that may leave a process that never hears of a change again: each time the part is read and watched anew.
+A watch ends when it fell behind, when the store is unavailable, or after a bug in a listener. Each time the
+part is read and watched again, so that the process never stops receiving changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 RETRY_MIN_S: Final = 0.1
 RETRY_MAX_S: Final = 5.0
-"""Between two tries to follow: the time doubles from the one to the other."""
+"""Longest wait in seconds between attempts to follow; the wait doubles up to it."""
 
 FAILURES: Final = Counter(
     "magnetar_watch_failures_total",
@@ -30,11 +30,11 @@ FAILURES: Final = Counter(
 
 
 async def follow_for_ever(watch: str, follow: Callable[[], Awaitable[None]]) -> None:
-    """Call `follow` again and again until it returns, which says that the store was closed.
+    """Calls `follow` repeatedly until it returns, which means that the store was closed.
 
-    `follow` makes a watch, brings what it knows up to date, and takes changes until it fails; it has nothing
-    left open then. A lost watch is an ordinary end, and made again at once unless the next one is lost soon.
-    Everything else is counted, and logged once until it was well again for RETRY_MAX_S.
+    `follow` opens a watch, refreshes its state and applies changes until it fails; on failure it leaves
+    nothing open. A lost watch is ordinary and retried at once, unless the next one is lost soon. Other
+    failures are counted, and logged once until following has worked for RETRY_MAX_S.
     """
     loop = asyncio.get_running_loop()
     failures = FAILURES.labels(watch)  # shown from now on, at 0

@@ -1,4 +1,4 @@
-"""One watcher's queue of events between a store's in-process event source and the code that iterates."""
+"""One watcher's queue between a store's in-process event source and the code that iterates."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class WatchQueue:
     """A `Watch` that is fed by `push` and ended by `lose` or `close`, all on the event loop.
 
     Events up to revision `after` are skipped. Holds at most `events_max` events; one more ends the watch with
-    WatchLost, and those already queued are dropped: whoever is that far behind has to list again anyway.
-    `on_close` is called once at its end.
+    WatchLost and drops the queued ones, since the watcher must list again anyway. `on_close` is called once
+    at its end.
     """
 
     __slots__ = ("_after", "_closed", "_events", "_events_max", "_lost", "_on_close", "_waiter", "prefix")

@@ -1,4 +1,4 @@
-"""Bundles: the parts into which a namespace's 32-bit hash ring is cut, the unit of ownership."""
+"""Bundles: ranges of a namespace's 32-bit hash ring, the unit of ownership."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BundleRange:
         return self.lower <= ring_hash < self.upper or ring_hash == self.upper == RING_END
 
     def overlaps(self, other: BundleRange) -> bool:
-        """Whether they share a hash."""
+        """Returns whether the ranges share a hash."""
         return self.lower < other.upper and other.lower < self.upper
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class BundleRange:
 
 
 def split_ring(count: int = DEFAULT_BUNDLES) -> list[BundleRange]:
-    """The whole ring in `count` parts of equal size (the last takes the rest), in order."""
+    """Divides the ring into `count` bundles of equal size (the last takes the remainder), in order."""
     if not 1 <= count <= BUNDLES_MAX:
         raise InvalidName(f"a namespace has 1 to {BUNDLES_MAX} bundles, not {count}")
     size = 2**32 // count
@@ -60,10 +60,10 @@ def split_ring(count: int = DEFAULT_BUNDLES) -> list[BundleRange]:
 
 
 def cut_ring(boundaries: Sequence[int]) -> list[BundleRange]:
-    """The whole ring, cut at `boundaries`: in ascending order, and strictly within the ring."""
+    """Divides the ring at `boundaries`, which must be ascending and strictly within the ring."""
     edges = [0, *boundaries, RING_END]
     if len(edges) > BUNDLES_MAX + 1:
         raise InvalidName(f"a namespace has 1 to {BUNDLES_MAX} bundles, not {len(edges) - 1}")
     if any(lower >= upper for lower, upper in pairwise(edges)):
-        raise InvalidName("the boundaries of bundles go up, each within 0x00000000 and 0xffffffff")
+        raise InvalidName("bundle boundaries must ascend, each strictly between 0x00000000 and 0xffffffff")
     return [BundleRange(lower, upper) for lower, upper in pairwise(edges)]

@@ -61,7 +61,7 @@ def _parse(text: str) -> NamespaceName:
 
 
 DEFAULT_NAMESPACE: Final = NamespaceName("public", "default")
-"""Where short topic names belong; made at the first start of a standalone."""
+"""Namespace of short topic names; created at the first start of a standalone."""
 
 SYSTEM_NAMESPACE: Final = NamespaceName("pulsar", "system")
 """Reserved for the cluster's own topics."""

@@ -1,4 +1,4 @@
-"""Positions: where an entry stands in a topic."""
+"""Positions of entries in a topic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Position(NamedTuple):
 
 
 EARLIEST = Position(-1, -1)
-"""Before everything, as clients send it (uint64 fields hold -1)."""
+"""Position before every entry, as clients send it (uint64 fields hold -1)."""
 
 LATEST = Position(2**63 - 1, 2**63 - 1)
-"""After everything, as clients send it (Java's Long.MAX_VALUE twice)."""
+"""Position after every entry, as clients send it (Java's Long.MAX_VALUE twice)."""

@@ -21,7 +21,7 @@ NON_PERSISTENT: Final = "non-persistent"
 DOMAINS: Final = (PERSISTENT, NON_PERSISTENT)
 
 TOPIC_NAME_BYTES_MAX: Final = 4096
-"""Longest full name in UTF-8; a bound on what a client can make the broker store by naming a topic."""
+"""Maximum length of a full name in UTF-8 bytes; limits what a client can make the broker store."""
 
 _PARTITION: Final = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)
 _PARTITION_INDEX_MAX: Final = 2**31 - 1
@@ -66,14 +66,14 @@ class TopicName:
 
     @staticmethod
     def of(domain: str, namespace: NamespaceName, local_name: str) -> TopicName:
-        """The topic with these parts; raises InvalidName when one cannot be."""
+        """Returns the topic with these parts; raises InvalidName if a part is invalid."""
         return _parse(f"{domain}://{namespace}/{local_name}")
 
     @staticmethod
     def heartbeat(broker_id: str) -> TopicName:
-        """The topic of the health checks of the broker with this id, the host:port of its HTTP.
+        """Returns the health-check topic of the broker with this id (host:port of its HTTP port).
 
-        As Pulsar's, but for the brackets of an IPv6 address, which no namespace may have.
+        Same as Pulsar's, without the brackets of an IPv6 address, which are invalid in a namespace.
         """
         namespace = NamespaceName(SYSTEM_NAMESPACE.tenant, broker_id.translate(_BRACKETS))
         return TopicName.of(PERSISTENT, namespace, _HEARTBEAT)
@@ -88,7 +88,7 @@ class TopicName:
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic that this is a partition of; the topic itself when it is none."""
+        """Returns the partitioned topic of a partition; any other topic is returned unchanged."""
         if self.partition_index < 0:
             return self
         return _parse(f"{self.domain}://{self.namespace}/{self.base_local_name}")
@@ -103,7 +103,9 @@ class TopicName:
 
     @property
     def hash(self) -> int:
-        """Where the topic stands on its namespace's 32-bit ring: zlib's CRC-32 of the full name in UTF-8."""
+        """Returns the topic's hash on its namespace's 32-bit ring: zlib's CRC-32 of the full name in
+        UTF-8.
+        """
         return zlib.crc32(self.full.encode())
 
     def __str__(self) -> str:
@@ -152,9 +154,10 @@ def _parse(text: str) -> TopicName:
 
 
 def is_system_topic(name: TopicName) -> bool:
-    """True for names that are kept for the system: users cannot create them, lists hide them unless asked.
+    """Returns whether the name is reserved for the system: clients cannot create it, and lists hide it by
+    default.
 
-    They are reserved whether this version uses them or not.
+    The names are reserved whether this version uses them or not.
     """
     if name.namespace == SYSTEM_NAMESPACE:
         return True
@@ -165,7 +168,7 @@ def is_system_topic(name: TopicName) -> bool:
 
 
 def is_heartbeat_namespace(namespace: NamespaceName) -> bool:
-    """Whether the namespace is named after a broker, for the topic of its health checks."""
+    """Returns whether the namespace is named after a broker, for the topic of its health checks."""
     return (
         namespace.tenant == SYSTEM_NAMESPACE.tenant
         and _HEARTBEAT_NAMESPACE.fullmatch(namespace.namespace) is not None
@@ -173,5 +176,5 @@ def is_heartbeat_namespace(namespace: NamespaceName) -> bool:
 
 
 def is_heartbeat_topic(name: TopicName) -> bool:
-    """Whether it is the topic of a broker's health checks."""
+    """Returns whether the topic is for a broker's health checks."""
     return name.local_name == _HEARTBEAT and is_heartbeat_namespace(name.namespace)

@@ -1,6 +1,6 @@
-"""A small HTTP port: GET only, no framework, one request a connection. For health, metrics and little else.
+"""A small HTTP port for health and metrics: GET only, one request per connection.
 
-Bookies have no other HTTP, and brokers show their health here while there is no broker behind their port.
+Bookies have no other HTTP, and brokers serve health here until their main HTTP port is up.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ log = get_logger(__name__)
 REQUEST_BYTES_MAX: Final = 8192
 REQUEST_TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 64
-"""Open at once; one more ends the oldest, so that nobody keeps those out who look whether a process lives."""
+"""Limit of open connections; a further one closes the oldest, so that health checks still get through."""
 
 Page = Callable[[], tuple[int, str, bytes]]
-"""Gives (status, content type, body)."""
+"""Returns (status, content type, body)."""
 
 _REASONS: Final = {
     200: "OK",
@@ -32,13 +32,13 @@ _REASONS: Final = {
 
 
 class HttpPages:
-    """A listening socket and the pages behind it; one request a connection."""
+    """A listening socket and its pages; one request per connection."""
 
     def __init__(self, pages: dict[str, Page]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], None] = {}
-        """The oldest first."""
+        """Open connections, the oldest first."""
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError."""
@@ -46,7 +46,7 @@ class HttpPages:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening, end what is under way; idempotent."""
+        """Stops listening and closes open connections; idempotent."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -103,11 +103,11 @@ class HttpPages:
 
 
 def json_page(status: int, value: object) -> tuple[int, str, bytes]:
-    """A page with one JSON value."""
+    """Returns a page with one JSON value."""
     return status, "application/json", json.dumps(value).encode() + b"\n"
 
 
 def text_page(answer: tuple[int, str]) -> tuple[int, str, bytes]:
-    """A page of plain text, from status and text."""
+    """Returns a plain-text page from status and text."""
     status, text = answer
     return status, "text/plain; charset=utf-8", text.encode()

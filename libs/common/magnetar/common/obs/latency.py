@@ -1,8 +1,8 @@
-"""How long things took: quantiles of the last minute, and counts, sums and buckets since the start.
+"""Latencies: quantiles of the last minute, and counts, sums and buckets since the start.
 
-One observation costs a search among some seventy bounds, about a third of a microsecond: what is observed is
-a run of messages, a request or a sync, never a message. The quantiles are those that Pulsar's and
-BookKeeper's summaries show; the buckets can be added up over processes, which quantiles cannot.
+One observation costs a search among some seventy bounds, about a third of a microsecond: observe batches,
+requests or syncs, never single messages. The quantiles match Pulsar's and BookKeeper's summaries; unlike
+quantiles, the buckets can be summed across processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BOUNDS_MS: Final = tuple(round(step * 10.0**power, 6) for power in range(-2, 5) 
 """Upper bounds of the buckets: 10 us to 80 s, each at most a third above the one before."""
 
 SHOWN_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
-"""Bounds of the buckets of a histogram's page, in seconds; all of them are among BOUNDS_MS."""
+"""Bucket bounds of an exported histogram, in seconds; each is also in BOUNDS_MS."""
 
 _SHOWN_TEXTS: Final = tuple(map(str, map(floatToGoString, SHOWN_S)))
 
@@ -37,7 +37,7 @@ _SHOWN_AT: Final = tuple(BOUNDS_MS.index(round(bound * 1000, 6)) for bound in SH
 
 
 class LatencyWindow:
-    """One kind of thing. `now` is in seconds and never goes back."""
+    """The latencies of one operation. `now` is monotonic, in seconds."""
 
     __slots__ = ("_before", "_current", "_previous", "_since", "count", "sum_ms")
 
@@ -45,13 +45,13 @@ class LatencyWindow:
         self.count = 0
         self.sum_ms = 0.0
         self._before = [0] * (len(BOUNDS_MS) + 1)
-        # What is older than the two half windows.
+        # Clears data older than the two half windows.
         self._current = [0] * (len(BOUNDS_MS) + 1)
         self._previous = [0] * (len(BOUNDS_MS) + 1)
         self._since = 0.0
 
     def observe(self, now: float, seconds: float, count: int = 1) -> None:
-        """`count` of them took this long."""
+        """Records `count` operations with this latency."""
         if now - self._since >= HALF_WINDOW_S:
             self._turn(now)
         milliseconds = seconds * 1000
@@ -60,7 +60,7 @@ class LatencyWindow:
         self._current[bisect_left(BOUNDS_MS, milliseconds)] += count
 
     def quantiles_ms(self, now: float) -> Iterator[tuple[float, float]]:
-        """(quantile, milliseconds at most) of the last half to whole minute; NaN when there was nothing."""
+        """Returns (quantile, upper bound in ms) over the last 30 to 60 seconds; NaN without observations."""
         if now - self._since >= HALF_WINDOW_S:
             self._turn(now)
         buckets = [a + b for a, b in zip(self._current, self._previous, strict=True)]
@@ -76,7 +76,7 @@ class LatencyWindow:
             yield quantile, BOUNDS_MS[min(place, len(BOUNDS_MS) - 1)]
 
     def at_most(self) -> list[int]:
-        """How many since the start took at most as long as each bound of SHOWN_S."""
+        """Returns, for each bound of SHOWN_S, the number of operations since the start within it."""
         shown, seen, place = [], 0, 0
         for at in _SHOWN_AT:
             for index in range(place, at + 1):
@@ -101,7 +101,7 @@ class LatencyWindow:
 
 @contextmanager
 def in_process(pending: Gauge, latency: LatencyWindow) -> Iterator[None]:
-    """One of them: among `pending` while it takes, and observed unless an exception comes through."""
+    """Measures one operation: counted in `pending` while it runs, observed unless it raises."""
     pending.inc()
     began = time.monotonic()
     try:
@@ -113,7 +113,7 @@ def in_process(pending: Gauge, latency: LatencyWindow) -> Iterator[None]:
 
 
 class Latency:
-    """One kind of request, successes and failures apart."""
+    """Latencies of one kind of request, with successes and failures apart."""
 
     __slots__ = ("failed", "succeeded")
 
@@ -122,7 +122,7 @@ class Latency:
         self.failed = LatencyWindow()
 
     def observe(self, now: float, seconds: float, *, success: bool = True, count: int = 1) -> None:
-        """`count` requests took this long."""
+        """Records `count` requests with this latency."""
         (self.succeeded if success else self.failed).observe(now, seconds, count)
 
     def window(self, *, success: bool) -> LatencyWindow:
@@ -131,29 +131,31 @@ class Latency:
 
 
 class LatencyHistogram(LatencyWindow, Collector):
-    """A window that is on the metrics page by itself, as a histogram in seconds."""
+    """A LatencyWindow exported by itself as a histogram in seconds."""
 
     _labelnames: tuple[str, ...] = ()
 
     def __init__(self, name: str, help_text: str, registry: CollectorRegistry = REGISTRY) -> None:
-        """`name` ends in `_seconds`."""
+        """Creates and registers the histogram; `name` must end in `_seconds`."""
         super().__init__()
         self.name = name
         self._help = help_text
         registry.register(self)
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
-        """For the registry."""
+        """Returns the metric for the registry."""
         buckets = [*zip(_SHOWN_TEXTS, map(float, self.at_most()), strict=True), ("+Inf", float(self.count))]
         return [HistogramMetricFamily(self.name, self._help, buckets, self.sum_ms / 1000)]
 
     def describe(self) -> Iterable[HistogramMetricFamily]:
-        """For the registry, when it is registered."""
+        """Returns the metric's description for the registry."""
         return [HistogramMetricFamily(self.name, self._help)]
 
 
 def summary_lines(name: str, labels: str, window: LatencyWindow, now: float) -> Iterator[str]:
-    """The samples of a summary in milliseconds, as Pulsar and BookKeeper show it. `labels`: as text."""
+    """Returns the samples of a summary in milliseconds, as in Pulsar and BookKeeper. `labels` is formatted
+    text.
+    """
     for quantile, value in window.quantiles_ms(now):
         shown = "NaN" if value != value else f"{value:g}"
         yield f'{name}{{{labels}{"," if labels else ""}quantile="{quantile}"}} {shown}\n'
@@ -162,7 +164,7 @@ def summary_lines(name: str, labels: str, window: LatencyWindow, now: float) -> 
 
 
 def histogram_lines(name: str, window: LatencyWindow) -> Iterator[str]:
-    """The samples of a histogram in seconds, of a window on no registry; `name` ends in `_seconds`."""
+    """Returns the samples of a histogram in seconds for an unregistered window; `name` ends in `_seconds`."""
     for bound, count in zip(_SHOWN_TEXTS, window.at_most(), strict=True):
         yield f'{name}_bucket{{le="{bound}"}} {count}\n'
     yield f'{name}_bucket{{le="+Inf"}} {window.count}\n'

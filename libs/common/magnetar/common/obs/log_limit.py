@@ -1,15 +1,15 @@
-"""Keeps what a client can cause at will from filling the log: a line a second, with how often it happened."""
+"""Log rate limit for events that clients can cause at will: one line a second, with a count."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LINES_EVERY_S: Final = 1.0
-"""Between two lines of one limit."""
+"""Time in seconds between two lines of one limit."""
 
 
 class LogLimit:
-    """Lets the first event through at once, and then one a second."""
+    """Passes the first event at once, then one per second."""
 
     __slots__ = ("_events", "_quiet_until")
 
@@ -18,9 +18,9 @@ class LogLimit:
         self._quiet_until = float("-inf")
 
     def note(self, now: float, events: int = 1) -> int:
-        """So much happened at `now`, monotonic seconds.
+        """Records events at `now`, monotonic seconds.
 
-        Returns how often since the last line, where a line is due; 0 where it is not.
+        Returns the number of events since the last line if a line is due, otherwise 0.
         """
         self._events += events
         if now < self._quiet_until:

@@ -1,11 +1,11 @@
-"""Structured logs: one line an event, key=value on a terminal, JSON otherwise.
+"""Structured logs: one line per event, key=value on a terminal, JSON otherwise.
 
     log = get_logger(__name__)
     log.info("topic loaded", topic=name, ms=elapsed)
 
-Library code only gets loggers; a process calls `configure` once at its start. What third-party libraries log
-through the standard library comes out in the same form. A line that is logged while a request is served says
-which (`request_ids`).
+Library code only gets loggers; a process calls `configure` once at its start. Messages that third-party
+libraries log through the standard library have the same form. Lines logged while a request is served carry
+its id (`request_ids`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LogFormat = Literal["auto", "console", "json"]
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
-# structlog's own parameter names keep an initial value from being called 'logger'.
+# structlog's parameter names leave no room for an initial value named 'logger'.
 _NAME_KEY: Final = "logger_name"
 
 

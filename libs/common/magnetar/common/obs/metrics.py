@@ -14,10 +14,10 @@ REGISTRY: Final = CollectorRegistry()
 
 
 def begin_at_zero(counter: Counter, *values: str) -> None:
-    """Show the series of these values of the counter's one label before anything was counted.
+    """Creates the series for these values of the counter's only label at 0.
 
-    Prometheus sees a rise between two samples: an event that makes its own series is a rise for no rate, and
-    a dashboard has nothing to show of what never happened.
+    Prometheus computes a rate between two samples: a series created by its first event would show no
+    increase, and a dashboard would show nothing for events that never happened.
     """
     for value in values:
         counter.labels(value)

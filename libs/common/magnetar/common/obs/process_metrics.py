@@ -1,4 +1,4 @@
-"""Metrics common to every service: the process, and the metrics that modules declare."""
+"""Metrics of every service: the process, and the metrics that modules declare."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ GCCollector(registry=_PROCESS)
 
 
 def process_page(cluster: str | None = None) -> bytes:
-    """CPU, memory, descriptors and start of the process, its interpreter, then REGISTRY.
+    """Returns process, interpreter and REGISTRY metrics as a page.
 
-    With a `cluster` every sample has it as a label, as all of a broker's have.
+    With a `cluster`, every sample gets it as a label, as on a broker's page.
     """
     registries = _PROCESS, REGISTRY
     return b"".join(generate_latest(each if cluster is None else _of(each, cluster)) for each in registries)
@@ -36,7 +36,7 @@ def _of(registry: CollectorRegistry, cluster: str) -> CollectorRegistry:
 
 
 class _OfCluster(Collector):
-    """The samples of a registry with one more label, where they have none such themselves."""
+    """The samples of a registry with a cluster label added where it is missing."""
 
     def __init__(self, registry: CollectorRegistry, cluster: str) -> None:
         self._registry = registry
@@ -44,6 +44,6 @@ class _OfCluster(Collector):
 
     def collect(self) -> Iterable[Metric]:
         for metric in self._registry.collect():
-            # Collectors make metrics anew for each page.
+            # Collectors create new metrics for each page, so they may be changed.
             metric.samples = [each._replace(labels=self._label | each.labels) for each in metric.samples]
             yield metric

@@ -1,14 +1,14 @@
-"""Which request a line of the log belongs to, in every process that the request made work.
+"""Request ids, which connect the log lines of every process involved in a request.
 
-Whoever takes a request gives it an id, or keeps the one that it came with; while it is served every line that
-is logged carries `request_id`, and every call that is made for it takes the id along:
+The receiver of a request generates an id or keeps the request's own. While the request is served every log
+line carries `request_id`, and every outgoing call passes it on:
 
     HTTP                  the header X-Request-ID, of requests and of answers
     gRPC                  the call metadata x-request-id, between brokers and to bookies
-    Pulsar's protocol     `client address#request id`, as the client counts its requests
+    Pulsar's protocol     `client address#request id`, with the request id of the client's command
 
-A task that was begun for a request may outlive it, as the tasks of a topic do that a client had loaded. Their
-lines are about the topic then: an id is told only for as long as its request is served.
+A task started by a request can outlive it, such as the tasks of a loaded topic. Its later lines concern the
+topic, so they carry no id once the request has been served.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEADER: Final = "X-Request-ID"
 METADATA_KEY: Final = "x-request-id"
 
 CHARS_MAX: Final = 128
-"""Longest accepted id from a client; a longer one is replaced."""
+"""Maximum length of a client's id in characters; a longer one is replaced."""
 
 _GOOD: Final = re.compile(rf"[A-Za-z0-9._:#/\[\]@=+-]{{1,{CHARS_MAX}}}", re.ASCII)
 """Characters that are safe in a log line, a header and a query."""
@@ -42,7 +42,7 @@ _CURRENT: Final[ContextVar[_Request | None]] = ContextVar("request", default=Non
 
 
 def current() -> str | None:
-    """The id of the request that is served here now; None where there is none."""
+    """Returns the id of the request being served; None outside of a request."""
     request = _CURRENT.get()
     return request.id if request is not None and request.served else None
 
@@ -60,35 +60,37 @@ def serving(request_id: str) -> Iterator[None]:
 
 
 def make() -> str:
-    """An id that no other request has: 16 hexadecimal digits."""
+    """Returns a unique id: 16 hexadecimal digits."""
     return f"{random.getrandbits(64):016x}"
 
 
 def of_command(address: str, number: int | None) -> str:
-    """The id of a command of Pulsar's protocol: who sent it, and how that client counts it, if it does."""
+    """Returns the id of a command of Pulsar's protocol: client address and the command's request id,
+    if any.
+    """
     return f"{address}#{'-' if number is None else number}"
 
 
 def accepted(given: str | bytes | None) -> str | None:
-    """The id that a request came with, if it is one; None where it is none."""
+    """Returns the request's id if valid; None otherwise."""
     text = given.decode("latin-1") if isinstance(given, bytes) else given
     return text if text is not None and _GOOD.fullmatch(text) else None
 
 
 def accepted_or_made(given: str | None) -> str:
-    """The id that a request came with, or one of our own."""
+    """Returns the request's id if valid; otherwise a generated one."""
     return accepted(given) or make()
 
 
 def call_metadata() -> tuple[tuple[str, str], ...]:
-    """Metadata of a gRPC call that names its request; empty without one."""
+    """Returns gRPC call metadata with the current request's id; empty outside of a request."""
     request_id = current()
     return () if request_id is None else ((METADATA_KEY, request_id),)
 
 
 @contextmanager
 def serving_call(metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[None]:
-    """Like `serving`, for a gRPC call with this metadata; generates no id without one."""
+    """Binds the id in a gRPC call's metadata, as `serving`; generates none if absent."""
     request_id = None
     for key, value in metadata or ():
         if key == METADATA_KEY:

@@ -18,7 +18,8 @@ RECONNECT_MAX_S: Final = 2.0
 
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 3.0
-"""Before a call is made again; the first wait, doubling up to the last, each up to half as long again."""
+"""Waits in seconds between attempts, as (first, longest): doubling, with up to half as much again of jitter.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,16 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The directories below a location that have to stay."""
+    """The directories below a location that must stay."""
 
     paths: list[str]
     complete: bool
-    """Whether these are all; otherwise nothing may be swept."""
+    """Whether the list is complete; otherwise nothing may be swept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """Objects that are to be deleted, some of them when there are `more`."""
+    """Objects to delete; incomplete if `more` is set."""
 
     deletions: list[Deletion]
     more: bool
@@ -60,7 +61,7 @@ def options() -> ChannelOptions:
 
 
 def target_of(address: str) -> str:
-    """An address as it is dialed. Raises ValueError, saying what to write, when it is none."""
+    """Parses an address into a gRPC target. Raises ValueError, with the expected form, if it is invalid."""
     text = address.strip().removeprefix("grpc://").rstrip("/")
     host, separator, port = text.rpartition(":")
     if not (separator and host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) or (
@@ -85,7 +86,7 @@ def error_of(error: Any, call: str) -> MagnetarError:
 
 
 def pause_before_next(found: MagnetarError, attempt: int, left_s: float) -> float | None:
-    """Return the seconds to wait before the next try; None when the error is final."""
+    """Returns the seconds to wait before the next attempt; None if the error is final."""
     if not may_pass(found):
         return None
     pause_s = min(PAUSE_S * 2 ** min(attempt, 10), PAUSE_MAX_S)

@@ -1,8 +1,8 @@
-"""The calls of the offload service, and how long each may take.
+"""The methods of the offload service, with their deadlines.
 
-Each may be made again when its answer was not heard: a step that was taken already, by the same attempt, is
-answered as if it were taken now. A deadline is for the whole call with its repetitions, long enough for a
-broker to be started again meanwhile.
+All are idempotent and may be retried when no answer arrived: a step already taken by the same attempt is
+answered the same way. A deadline covers the whole call with its retries, long enough for a broker to restart
+meanwhile.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from magnetar.common.security.services.service_identity import Service
 SERVICE: Final = "magnetar.offload.v1.Offload"
 
 MESSAGE_BYTES_MAX: Final = 8 << 20
-"""Longest message either side takes: more than the largest entry with its record."""
+"""Maximum message size in bytes for both sides: more than the largest entry with its record."""
 
 ERROR_KEY: Final = "magnetar-error"
-"""Trailing metadata: the name of the error that a broker answers."""
+"""Trailing metadata key: the name of the error that a broker returns."""
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -52,7 +52,7 @@ Response = TypeVar("Response", bound=Message)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Method(Generic[Request, Response]):
-    """One call."""
+    """One method."""
 
     name: str
     request: type[Request]
@@ -67,7 +67,7 @@ class Method(Generic[Request, Response]):
 
 
 WANTED: Final = Method("Wanted", WantedRequest, WantedResponse, 120.0)
-"""Long: every topic is looked at, unless some are named."""
+"""Long deadline: without named topics, every topic is scanned."""
 WANT: Final = Method("Want", WantRequest, WantResponse, 120.0)
 BEGIN: Final = Method("Begin", BeginRequest, BeginResponse, 60.0)
 COMPLETE: Final = Method("Complete", CompleteRequest, CompleteResponse, 60.0)

@@ -68,14 +68,16 @@ OWNERS_MAX: Final = 5
 """Moves of a topic between brokers that one description follows."""
 
 OWNER_S: Final = 5.0
-"""Seconds to wait for an owner before asking again for the owner."""
+"""Seconds to wait before the owner is looked up again."""
 
 
 class OffloadChannel:
     """One broker's offload service at HOST:PORT. Connects at the first call; `close` it, or use `with`."""
 
     def __init__(self, address: str, *, deadline_s: float | None = None) -> None:
-        """`deadline_s` in the place of each call's own. Raises ValueError when that is no address."""
+        """Creates a channel. `deadline_s` replaces each method's deadline. Raises ValueError for an invalid
+        address.
+        """
         self.address = target_of(address)
         self._deadline_s = deadline_s
         self._channel: grpc.Channel | None = None
@@ -91,7 +93,7 @@ class OffloadChannel:
         self.close()
 
     def close(self) -> None:
-        """End every call; idempotent."""
+        """Ends every call; idempotent."""
         self._closed.set()
         with self._lock:
             channel, self._channel = self._channel, None
@@ -101,7 +103,7 @@ class OffloadChannel:
     # Steps
 
     def wanted(self, topics: Iterable[str] = (), *, most: int = 0) -> WantedResponse:
-        """Ledgers that wait for a job, the oldest wish first, and whether there are more."""
+        """Returns ledgers that wait for a job, the oldest request first, and whether there are more."""
         return self._call(WANTED, WantedRequest(topics=topics, most=most))
 
     def want(
@@ -113,11 +115,11 @@ class OffloadChannel:
         exact: bool | None = None,
         again: bool = False,
     ) -> list[Ledger]:
-        """Have closed ledgers of a topic offloaded, those wholly before (ledger id, entry id) or all; returns
-        those that wait or run then. `location` and `exact` in the place of what policies say.
-        With `again` those too that are offloaded and have not left bookies: their objects are written anew.
+        """Requests offload of a topic's closed ledgers: those wholly before (ledger id, entry id), or all.
+        Returns the ledgers then waiting or running.
 
-        Raises BadLocation, TopicNotFound.
+        `location` and `exact` override the policies. With `again`, offloaded ledgers whose entries are still
+        on bookies are included, and their objects are written anew. Raises BadLocation, TopicNotFound.
         """
         request = WantRequest(
             topic=topic,
@@ -131,20 +133,20 @@ class OffloadChannel:
         return list(self._call(WANT, request).ledgers)
 
     def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger:
-        """Take a ledger for an attempt, named by 16 random bytes; called again it is a sign of life.
+        """Claims a ledger for an attempt, named by 16 random bytes; a repeated call is a heartbeat.
 
-        Call it again every few minutes while the attempt is at work. Raises NotWanted, OffloadRunning,
+        Repeat it every few minutes while the attempt runs. Raises NotWanted, OffloadRunning,
         OffloadedAlready, AttemptOver, NoLedgerToOffload.
         """
         request = BeginRequest(topic=topic, creation_id=creation_id, ledger_id=ledger_id, attempt=attempt)
         return self._call(BEGIN, request).ledger
 
     def complete(self, request: CompleteRequest) -> Ledger:
-        """Say that the attempt's objects are whole. Raises CountsDiffer, AttemptOver, NoLedgerToOffload."""
+        """Reports the attempt's objects as complete. Raises CountsDiffer, AttemptOver, NoLedgerToOffload."""
         return self._call(COMPLETE, request).ledger
 
     def fail(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes, reason: str) -> None:
-        """Give the attempt up. Raises AttemptOver, OffloadedAlready, NoLedgerToOffload."""
+        """Gives up the attempt. Raises AttemptOver, OffloadedAlready, NoLedgerToOffload."""
         self._call(
             FAIL,
             FailRequest(
@@ -156,19 +158,20 @@ class OffloadChannel:
             ),
         )
 
-    # What there is
+    # Topics and entries
 
     def topics(self, names: Iterable[str] = (), pattern: str = "") -> list[str]:
-        """Full names of these topics, or of those that the regular expression matches as a whole; partitions
-        in the place of partitioned topics. Raises TopicNotFound, NotAllowed.
+        """Returns full names of the given topics, or of those whose name matches the regular expression;
+        partitioned topics are replaced by their partitions. Raises TopicNotFound, NotAllowed.
         """
         return list(self._call(TOPICS, TopicsRequest(names=names, pattern=pattern)).topics)
 
     def describe(self, topic: str, *, after_ledger_id: int = 0) -> Described:
-        """Where a topic's entries are, its open ledger as far as its owner confirms it; only ledgers behind
-        one, for who knows the others already.
+        """Describes where a topic's entries are, including the open ledger up to its owner's last confirmed
+        entry.
 
-        Raises TopicNotFound, ServiceNotReady when its owner cannot be found.
+        `after_ledger_id` limits the result to ledgers behind that one. Raises TopicNotFound; ServiceNotReady
+        if the owner cannot be found.
         """
         deadline = time.monotonic() + self._limit_s(DESCRIBE)
         why: MagnetarError = ServiceNotReady(f"topic {topic} keeps moving between brokers; try again")
@@ -184,7 +187,7 @@ class OffloadChannel:
                     return _described(topic, theirs, owner.address)
                 moves, pause_s = moves + 1, PAUSE_S
             except MagnetarError as error:
-                # The owner died, or is giving the topic away: somebody else is to own it before long.
+                # The owner died or is unloading the topic; another broker will own it soon.
                 why, again_s = error, pause_before_next(error, attempt, deadline - time.monotonic())
                 if again_s is None:
                     raise
@@ -196,12 +199,12 @@ class OffloadChannel:
     def read(
         self, topic: str, ledger_id: int, ledger_key: int, first_entry_id: int, last_entry_id: int
     ) -> Iterator[bytes]:
-        """Entries of a ledger, both ends included, as records (see magnetar.ledger.offload_reads, which reads
-        on behind an interruption; this one raises). Ask the topic's owner for an open ledger.
+        """Yields entries of a ledger as records, both ends included. Ask the topic's owner for an open
+        ledger.
 
-        It ends with OffloadTimedOut when its time is over, also while nobody takes what comes: so a broker
-        that hangs keeps nobody waiting, and a reader that pauses keeps no place at the broker. Close the
-        iterator when it is not read to its end.
+        An interruption raises; magnetar.ledger.offload_reads resumes instead. The call ends with
+        OffloadTimedOut at its deadline even if the consumer is slow, so a hanging broker blocks no reader and
+        a paused reader holds no resources at the broker. Close the iterator if it is not read to its end.
         """
         request = ReadRequest(
             topic=topic,
@@ -225,7 +228,7 @@ class OffloadChannel:
     # Sweeping
 
     def attempts(self, location: str = "") -> Attempts:
-        """Which directories below a location, or below any, have to stay."""
+        """Returns the directories that must stay, below one location or below any."""
         paths: list[str] = []
         complete, after = True, ""
         while True:
@@ -237,16 +240,17 @@ class OffloadChannel:
                 return Attempts(paths, complete)
 
     def deletions(self, location: str = "", after_intent_id: str = "") -> Deletions:
-        """Objects that are to be deleted, at one location or anywhere; when there are more, ask for those
-        behind the last one."""
+        """Returns objects to delete, at one location or anywhere; if there are more, call again with the last
+        intent id.
+        """
         found = self._call(DELETIONS, DeletionsRequest(location=location, after_intent_id=after_intent_id))
         return Deletions(list(found.deletions), found.more, found.instance_id)
 
     def deleted(self, intent_id: str) -> None:
-        """The objects of a deletion are gone."""
+        """Reports the objects of a deletion as deleted."""
         self._call(DELETED, DeletedRequest(intent_id=intent_id))
 
-    # --- inside ---
+    # --- internal ---
 
     def _describe(self, topic: str, after: int) -> DescribeResponse:
         whole = self._call(DESCRIBE, DescribeRequest(topic=topic, after_ledger_id=after))

@@ -34,15 +34,15 @@ from magnetar.common.rpc.wire_errors import WireErrors
 
 
 class OffloadUnreachable(ServiceNotReady):
-    """No broker answers at that address: it is gone, cut off, starting, or no offload service is there."""
+    """No broker answers at that address: it is down, unreachable or starting, or has no offload service."""
 
 
 class OffloadTimedOut(OffloadUnreachable):
-    """No answer in time. Whether the step was taken is unknown; it may be taken again."""
+    """No answer in time. The step may or may not have been taken; it is safe to retry."""
 
 
 class OffloadFailed(BrokerError):
-    """The broker failed in a way that it has no error for; its log says more."""
+    """The broker failed without a named error; see its log."""
 
 
 WIRE: Final = WireErrors(

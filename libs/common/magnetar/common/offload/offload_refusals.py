@@ -1,7 +1,7 @@
-"""Why a step of a ledger on its way to objects is refused: what stands in metadata does not allow it.
+"""Refusals of offload steps: the ledger's state in metadata does not allow the step.
 
-They travel by name, so a job catches the same error that the broker raised. To ask again unchanged is no use:
-what has to be done first, the message says.
+The errors travel by name, so a job catches the error class that the broker raised. An unchanged retry fails
+again; the message says what must be done first.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from magnetar.common.errors import NotAllowed
 
 
 class OffloadRefused(NotAllowed):
-    """The ledger is not in the state that this step begins in."""
+    """The ledger is not in the state that this step requires."""
 
 
 class NoLedgerToOffload(OffloadRefused):
-    """The topic has no such closed ledger: it was trimmed, or the topic deleted, or the ledger is open."""
+    """The topic has no such closed ledger: it was trimmed or is still open, or the topic was deleted."""
 
 
 class NotWanted(OffloadRefused):
-    """The ledger is not wanted offloaded; request that first."""
+    """No offload of the ledger was requested; request it first."""
 
 
 class OffloadRunning(OffloadRefused):
-    """Another attempt is at work at the ledger, and was heard of not long ago."""
+    """Another attempt is offloading the ledger and sent a recent heartbeat."""
 
 
 class OffloadedAlready(OffloadRefused):
-    """Another attempt's objects are whole: there is nothing left to do."""
+    """Another attempt's objects are complete; nothing is left to do."""
 
 
 class AttemptOver(OffloadRefused):
-    """This attempt was given up, or another one took the ledger over: its objects are swept."""
+    """This attempt was given up or replaced by another one; its objects will be swept."""
 
 
 class CountsDiffer(OffloadRefused):
@@ -38,7 +38,7 @@ class CountsDiffer(OffloadRefused):
 
 
 class OnlyCopy(OffloadRefused):
-    """Only the objects have the entries: they cannot be written again, nor read from bookies."""
+    """The entries exist only in objects: they cannot be written again or read from bookies."""
 
 
 class BadLocation(OffloadRefused):

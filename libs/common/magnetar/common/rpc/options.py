@@ -1,4 +1,4 @@
-"""Options of gRPC channels and servers, and how a failed call is told."""
+"""Options of gRPC channels and servers, and the text form of a gRPC status."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import grpc
 ChannelOptions: TypeAlias = list[tuple[str, Any]]
 
 SERVER_KEEPALIVE_MS: Final = 30_000
-"""A client that answers no ping for so long is gone."""
+"""Time in ms after which a client that answers no ping is considered gone."""
 
 PING_INTERVAL_MIN_MS: Final = 5_000
-"""How often clients may ask whether the server is there."""
+"""Minimum interval in ms between pings from a client."""
 
 
 def message_options(message_bytes_max: int) -> ChannelOptions:
-    """Limits for a channel or a server, and what makes streams of large messages quick."""
+    """Returns message size limits for a channel or server, with settings that speed up streams of large
+    messages.
+    """
     return [
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", message_bytes_max),
@@ -26,10 +28,10 @@ def message_options(message_bytes_max: int) -> ChannelOptions:
 
 
 def server_options(message_bytes_max: int) -> ChannelOptions:
-    """For a server that shares its port with nobody and notices clients that are gone."""
+    """Returns options for a server that does not share its port and detects dead clients."""
     return [
         *message_options(message_bytes_max),
-        ("grpc.so_reuseport", 0),  # two processes on one port would share its clients
+        ("grpc.so_reuseport", 0),  # otherwise two processes could listen on one port
         ("grpc.keepalive_time_ms", SERVER_KEEPALIVE_MS),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MIN_MS),
         ("grpc.http2.max_ping_strikes", 0),
@@ -39,10 +41,12 @@ def server_options(message_bytes_max: int) -> ChannelOptions:
 def channel_options(
     message_bytes_max: int, connect_timeout_s: float, reconnect_max_s: float
 ) -> ChannelOptions:
-    """For a channel with a connection of its own: dead peers noticed, quick to connect again, no retries."""
+    """Returns options for a channel with its own connection, fast detection of dead peers, fast reconnects
+    and no retries.
+    """
     return [
         *message_options(message_bytes_max),
-        # Channels of equal options share a connection otherwise: small calls would wait behind large ones.
+        # Channels with equal options would share a connection: small calls would wait behind large ones.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.keepalive_time_ms", 10_000),
         ("grpc.keepalive_timeout_ms", 5_000),

@@ -9,11 +9,11 @@ import grpc
 from magnetar.common.obs.log_limit import LogLimit
 
 CHARS_MAX: Final = 1000
-"""Longest method name or reason in a line: clients influence both."""
+"""Maximum characters of a method name or reason in a log line: clients influence both."""
 
 
 class RefusalLog:
-    """A line for each call that met a bug; of the others one a second for each status, with how many."""
+    """Logs each internal failure, and other failures at one line per second and status, with a count."""
 
     __slots__ = ("_limits", "_log")
 
@@ -22,7 +22,7 @@ class RefusalLog:
         self._limits: dict[grpc.StatusCode, LogLimit] = {}
 
     def note(self, context: Any, method: str, status: grpc.StatusCode, error: Exception) -> None:
-        """This call is ended with `status`, because of `error`."""
+        """Records that this call ended with `status` because of `error`."""
         if status is grpc.StatusCode.INTERNAL:
             self._log.error("call failed", method=method, peer=context.peer(), exc_info=error)
             return

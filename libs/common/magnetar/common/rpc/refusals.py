@@ -1,4 +1,6 @@
-"""Calls that a gRPC service refuses as calls, whatever they are about: garbage, overload, a wrong version."""
+"""Refusals of gRPC calls as such, independent of their purpose: malformed input, overload, a wrong
+version.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,25 @@ Request = TypeVar("Request", bound=Message)
 
 
 class CallRefused(MagnetarError):
-    """The call is ended with `status`; no other client is affected."""
+    """The call ends with `status`; no other client is affected."""
 
     status: ClassVar[grpc.StatusCode] = grpc.StatusCode.INTERNAL
 
 
 class BadCall(CallRefused):
-    """Bytes that are no message of the method, or a message that contradicts itself."""
+    """Bytes that do not parse as the method's message, or a contradictory message."""
 
     status = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class UnknownMethod(CallRefused):
-    """No such method in this version."""
+    """The method does not exist in this version."""
 
     status = grpc.StatusCode.UNIMPLEMENTED
 
 
 class TooManyCalls(CallRefused):
-    """The bound on concurrent calls is reached."""
+    """The limit of concurrent calls is reached."""
 
     retriable = True
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -44,8 +46,8 @@ class Stopping(CallRefused):
 
 
 def parse(kind: type[Request], data: bytes) -> Request:
-    """A request out of its bytes. Raises BadCall."""
+    """Parses a request. Raises BadCall."""
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise BadCall(f"the request is no {kind.__name__}: {error}") from None
+        raise BadCall(f"invalid {kind.__name__}: {error}") from None

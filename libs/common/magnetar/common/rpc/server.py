@@ -18,7 +18,7 @@ Guard: TypeAlias = Callable[[str, Any, Refuse], Any]
 
 
 class GrpcServer:
-    """Listens from `start` to `close`. Methods take and give bytes; unknown ones are refused by `refuse`."""
+    """Listens from `start` to `close`. Methods receive and return bytes; unknown ones go to `refuse`."""
 
     def __init__(
         self,
@@ -57,7 +57,9 @@ class GrpcServer:
         server.add_generic_rpc_handlers((_UnknownMethods(refuse),))
 
     async def start(self, host: str, port: int, key: str) -> int:
-        """Listen; returns the port. Raises OSError, naming the setting `key`, when that cannot be."""
+        """Listens and returns the port. Raises OSError, naming the setting `key`, if the port cannot be
+        bound.
+        """
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if self._credentials is None:
@@ -70,21 +72,21 @@ class GrpcServer:
         return int(bound)
 
     async def set_health(self, name: str, *, serving: bool) -> None:
-        """The health status of `name`; the empty name is the whole process."""
+        """Sets the health status of `name`; the empty name is the whole process."""
         status = health_pb2.HealthCheckResponse
         await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
 
     async def shut_down_health(self) -> None:
-        """Say from now on that nothing is served."""
+        """Sets every health status to not serving, permanently."""
         await self._health.enter_graceful_shutdown()
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls, end what is not done within `grace_s`; idempotent."""
+        """Refuses new calls and ends those still running after `grace_s` seconds; idempotent."""
         await self._server.stop(grace_s)
 
 
 class _UnknownMethods(grpc.GenericRpcHandler):
-    """Comes last: what nobody else handles is refused, counted and logged."""
+    """The last handler: refuses, counts and logs unknown methods."""
 
     def __init__(self, refuse: Refuse) -> None:
         self._refuse = refuse
@@ -93,6 +95,6 @@ class _UnknownMethods(grpc.GenericRpcHandler):
         name = handler_call_details.method
 
         async def handle(_requests: Any, context: Any) -> None:
-            await self._refuse(context, name, UnknownMethod(f"there is no method {name} here"))
+            await self._refuse(context, name, UnknownMethod(f"unknown method {name}"))
 
         return grpc.stream_stream_rpc_method_handler(handle)

@@ -1,4 +1,4 @@
-"""How errors travel over gRPC: by the names of their classes, and as a status for whoever knows no names."""
+"""Errors on gRPC: by class name, and as a status for clients that do not know the name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from magnetar.common.rpc.options import status_line
 from magnetar.common.rpc.refusals import CallRefused
 
 REASON_CHARS_MAX: Final = 1_000
-"""Longest error text on the wire."""
+"""Maximum characters of an error text on the wire."""
 
 _OF_ALL: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
     NamespaceNotFound: grpc.StatusCode.NOT_FOUND,
@@ -49,7 +49,7 @@ _OF_ALL: Final[dict[type[MagnetarError], grpc.StatusCode]] = {
     NotEnoughBookies: grpc.StatusCode.UNAVAILABLE,
     StorageError: grpc.StatusCode.INTERNAL,
 }
-"""Errors that every service of brokers may answer."""
+"""Errors that every broker service may return."""
 
 
 class WireErrors:
@@ -63,14 +63,14 @@ class WireErrors:
         timed_out: type[MagnetarError],
         failed: type[MagnetarError],
     ) -> None:
-        """`own`: those that this service has beside the others. `failed`: what travels for an error that has
-        none of its own.
+        """Creates the mapping. `own` are the errors specific to this service; `failed` stands for errors
+        without a name of their own.
         """
         self.statuses: Final = {**_OF_ALL, **own, failed: grpc.StatusCode.INTERNAL}
-        """Errors that travel by name. Others travel as their nearest base among these."""
+        """Errors that travel by name. Other errors travel as their nearest base class in here."""
         self._by_name = {kind.__name__: kind for kind in self.statuses}
         self._failed = failed
-        # For statuses without a name: the transport's own, and those of calls that were refused as such.
+        # Statuses without a name: those of the transport, and of calls refused as such.
         self._by_status: dict[grpc.StatusCode, type[MagnetarError]] = {
             grpc.StatusCode.UNAVAILABLE: unreachable,
             grpc.StatusCode.CANCELLED: unreachable,
@@ -84,13 +84,13 @@ class WireErrors:
         }
 
     def to_wire(self, error: Exception) -> tuple[grpc.StatusCode, str]:
-        """An error as a status and a name; the name is empty for calls that are refused as such."""
+        """Returns the status and name of an error; the name is empty for calls refused as such."""
         if isinstance(error, CallRefused):
             return error.status, ""
         kind = next((kind for kind in type(error).__mro__ if kind in self.statuses), self._failed)
         return self.statuses[kind], kind.__name__
 
     def from_wire(self, status: grpc.StatusCode, name: str, reason: str, call: str) -> MagnetarError:
-        """The error that a failed call was told. `call` says which of which broker, for people."""
+        """Returns the error of a failed call. `call` describes the call and the broker, for messages."""
         kind = self._by_name.get(name) or self._by_status.get(status, self._failed)
         return kind(f"{reason} ({call})" if name else f"{call}: {status_line(status, reason)}")

@@ -1,4 +1,4 @@
-"""Blocking work off the event loop, as a parameter."""
+"""Blocking work off the event loop, as an injected dependency."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class BlockingPool(Protocol):
-    """Runs a blocking call somewhere that is not the event loop."""
+    """Runs blocking calls off the event loop."""
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Start `call`; the future completes on the loop with its result or its exception."""
+        """Starts `call`; the future completes on the loop with its result or exception."""
         ...
 
     def close(self) -> None:
-        """Wait for running calls and take no more; idempotent."""
+        """Waits for running calls and accepts no more; idempotent."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Time as a parameter.
+"""Time as an injected dependency.
 
-Storage, cursors and dispatch ask a `Clock`, never the `time` module, so that a simulation decides what time
-it is. Timers come from the event loop (`loop.call_later`), which the simulator replaces as a whole.
+Storage, cursors and dispatch use a `Clock`, never the `time` module, so that a simulation controls time.
+Timers come from the event loop (`loop.call_later`), which the simulator replaces.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A source of wall-clock and monotonic time."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 UTC; may jump in either direction."""
+        """Returns milliseconds since 1970 UTC; may jump in either direction."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed point; never goes back."""
+        """Returns seconds since a fixed point; never goes back."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The operating system's clocks."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
-"""The disk as a parameter.
+"""The disk as an injected dependency.
 
-`Disk` and `DiskFile` are the whole surface through which storage code touches files. The calls block and are
-plain: whether they run on the event loop, in a thread or at a moment of simulated time is the caller's choice
-(see `runtime.blocking` and the log's syncer). The simulator implements the same two protocols with a disk
-that forgets, tears and corrupts what was not synced.
+`Disk` and `DiskFile` are the only interface through which storage code uses files. The calls block: the
+caller chooses whether they run on the event loop, in a thread or at a moment of simulated time (see
+`runtime.blocking` and the log's syncer). The simulator implements both protocols with a disk that loses,
+tears and corrupts unsynced data.
 
 Paths are relative to the disk's root, with '/' between the parts.
 """
@@ -20,11 +20,11 @@ class DiskFile(Protocol):
     """An open file with positional reads and writes. Safe to read while another thread writes elsewhere."""
 
     def size(self) -> int:
-        """Length in bytes."""
+        """Returns the length in bytes."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
-        """Write all buffers one after the other at `offset`; continues short writes, respects IOV_MAX.
+        """Writes all buffers consecutively at `offset`; continues short writes, respects IOV_MAX.
 
         Buffers are borrowed until the call returns. Raises OSError; then any part may have been written.
         """
@@ -35,11 +35,15 @@ class DiskFile(Protocol):
         ...
 
     def pread(self, length: int, offset: int) -> bytes:
-        """Up to `length` bytes at `offset`, fewer only at the end of the file. May block on the device."""
+        """Returns up to `length` bytes at `offset`, fewer only at the end of the file. May block on the
+        device.
+        """
         ...
 
     def pread_nowait(self, length: int, offset: int) -> bytes | None:
-        """Like `pread` but None instead of waiting for the device (preadv2 with RWF_NOWAIT)."""
+        """Reads like `pread`, but returns None instead of waiting for the device (preadv2 with
+        RWF_NOWAIT).
+        """
         ...
 
     def truncate(self, length: int) -> None:
@@ -52,16 +56,16 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """A directory tree. Names become durable only with `sync_dir` of the directory that holds them."""
+    """A directory tree. Names become durable only with `sync_dir` of the directory that contains them."""
 
     def makedirs(self, path: str) -> None: ...
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory, sorted; empty when it does not exist."""
+        """Returns the sorted names in a directory; empty if it does not exist."""
         ...
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> DiskFile:
-        """Open a file; `create` makes a new empty one and fails when it exists (FileExistsError)."""
+        """Opens a file; `create` creates an empty one and raises FileExistsError if it exists."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -75,25 +79,25 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> DiskFile:
-        """Create the file when absent and lock it for this process until the returned file is closed.
+        """Creates the file if absent and locks it for this process until the returned file is closed.
 
-        Raises BlockingIOError when another process holds it.
+        Raises BlockingIOError if another process holds the lock.
         """
         ...
 
     def free_bytes(self) -> int:
-        """Bytes that can still be written, as an unprivileged process sees it."""
+        """Returns the bytes that an unprivileged process can still write."""
         ...
 
     def total_bytes(self) -> int:
-        """Bytes of the whole file system, what others use of it included."""
+        """Returns the size of the whole file system in bytes, including other users' data."""
         ...
 
 
 def replace_file(disk: Disk, name: str, data: bytes) -> None:
-    """Write a small file of the root as a whole, durably.
+    """Replaces a small file in the root atomically and durably.
 
-    Raises OSError; the old file then stays as it was.
+    Raises OSError; the old file then stays unchanged.
     """
     new = f"{name}.new"
     if new in disk.listdir(""):

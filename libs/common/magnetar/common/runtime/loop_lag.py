@@ -1,4 +1,4 @@
-"""How late the event loop is: the one figure that says whether everything else waits."""
+"""Event loop lag: the delay that every other task also waits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PROBE_INTERVAL_S: Final = 0.5
 
 LOOP_LAG_SECONDS: Final = Histogram(
     "magnetar_event_loop_lag_seconds",
-    "How much later than asked a timer of the event loop ran.",
+    "Delay of an event loop timer beyond its scheduled time, seconds.",
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0),
     registry=REGISTRY,
 )
 
 
 class LoopLagProbe:
-    """A timer that measures its own lateness; costs two wake-ups a second."""
+    """A timer that measures its own lateness, twice a second."""
 
     __slots__ = ("_due", "_loop", "_timer", "last_s")
 
@@ -35,7 +35,7 @@ class LoopLagProbe:
         self._timer = self._loop.call_at(self._due, self._probe)
 
     def stop(self) -> None:
-        """Measure no more; idempotent."""
+        """Stops measuring; idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -12,7 +12,7 @@ from typing import Final
 from magnetar.common.runtime.disk import Buffer
 
 IOV_MAX: Final = 1024
-"""Buffers that one pwritev takes (Linux's UIO_MAXIOV)."""
+"""Limit of buffers in one pwritev (Linux's UIO_MAXIOV)."""
 
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _NOWAIT_REFUSALS: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -28,7 +28,7 @@ class PosixFile:
         self._path = path
 
     def fileno(self) -> int:
-        """The descriptor, for calls that `DiskFile` does not have; stays this file's."""
+        """Returns the descriptor, for calls that `DiskFile` lacks; the file keeps ownership."""
         return self._fd
 
     def size(self) -> int:
@@ -44,13 +44,13 @@ class PosixFile:
             offset += expected
 
     def _write_rest(self, buffers: Sequence[Buffer], offset: int, written: int) -> None:
-        """Continue a short write, which the system may make for any reason, among them a nearly full disk."""
+        """Continues a short write, which may happen for any reason, such as a nearly full disk."""
         rest = memoryview(b"".join(buffers))[written:]
         offset += written
         while rest:
             count = os.pwrite(self._fd, rest, offset)
             if count == 0:
-                raise OSError(errno.EIO, "write makes no progress", self._path)
+                raise OSError(errno.EIO, "write made no progress", self._path)
             rest = rest[count:]
             offset += count
 
@@ -81,7 +81,7 @@ class PosixFile:
             raise
         if count == length:
             return bytes(buffer)
-        # A short answer is the end of the file, or the part of it that happens to be cached.
+        # A short result means the end of the file, or that only a part was cached.
         if offset + count >= self.size():
             return bytes(buffer[:count])
         return None
@@ -149,5 +149,5 @@ class PosixDisk:
 
     def total_bytes(self) -> int:
         stats = os.statvfs(self._root)
-        # What only the superuser may still write counts as used.
+        # Space reserved for the superuser counts as used.
         return (stats.f_blocks - stats.f_bfree + stats.f_bavail) * stats.f_frsize

@@ -1,4 +1,4 @@
-"""An owner for background tasks: none is forgotten, none fails unseen, all end with their owner."""
+"""An owner of background tasks: it logs their failures and ends them with itself."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class TaskOwner:
         self._closed = False
 
     def __len__(self) -> int:
-        """How many tasks are running."""
+        """Returns the number of running tasks."""
         return len(self._tasks)
 
     def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run a coroutine in the background. An exception that nobody else handles is logged, once.
+        """Runs a coroutine in the background. An unhandled exception is logged once.
 
-        Raises RuntimeError, and runs nothing, when the owner is closed.
+        Raises RuntimeError, without running the coroutine, if the owner is closed.
         """
         if self._closed:
             coro.close()
@@ -39,9 +39,9 @@ class TaskOwner:
         return task
 
     async def close(self) -> None:
-        """Cancel every task and wait until all have ended; takes no more. Idempotent.
+        """Cancels every task, waits until all have ended and accepts no more. Idempotent.
 
-        A task that closes its own owner is not cancelled and not waited for.
+        A task that closes its own owner is neither cancelled nor awaited.
         """
         self._closed = True
         current = asyncio.current_task()

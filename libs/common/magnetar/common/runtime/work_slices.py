@@ -1,4 +1,4 @@
-"""Slices of work: long work on the event loop in pieces of about a millisecond."""
+"""Time slices for long work on the event loop, about a millisecond each."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 SLICE_S: Final = 0.001
-"""Work between two turns of the event loop."""
+"""Duration of a slice in seconds, between two turns of the event loop."""
 
 
 class Slices:
-    """Says when a slice of work is over; looks at the clock once in `steps_per_look` steps only."""
+    """Decides when a slice of work is over; reads the clock only once in `steps_per_look` steps."""
 
     __slots__ = ("_clock", "_ends", "_steps", "_steps_per_look")
 
@@ -21,17 +21,17 @@ class Slices:
         self.begin()
 
     def begin(self) -> None:
-        """A slice begins now."""
+        """Starts a slice."""
         self._ends = self._clock() + SLICE_S
 
     def over(self) -> bool:
-        """To be called once a step; the caller lets others run when it is True."""
+        """Counts one step; returns True when the slice is over and the caller must yield."""
         self._steps += 1
         if self._steps % self._steps_per_look:
             return False
         now = self._clock()
         if now < self._ends:
             return False
-        # What others do before the next step counts too: the busier the loop, the shorter our slices.
+        # Time used by other tasks before the next step counts too: on a busy loop slices are shorter.
         self._ends = now + SLICE_S
         return True

@@ -1,1 +1,1 @@
-"""The Pulsar wire protocol without I/O: bytes in, commands out, and back."""
+"""The Pulsar wire protocol without I/O: bytes to commands and commands to bytes."""

@@ -18,7 +18,7 @@ from magnetar.common.wire.events import AckGroup
 from magnetar.common.wire.varint import decode_varint
 
 KINDS_MAX: Final = 16
-"""Ids of so many kinds, by their ledger and their length, are worth taking apart; each costs a pass."""
+"""Maximum kinds of ids, by ledger and length, for which this parser pays off; each kind costs a pass."""
 
 _VARINT: Final = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
 _HEAD: Final = re.compile(rb"\x08\x0a\x52([\x80-\xff]{0,3}[\x00-\x7f])\x08" + _VARINT + rb"\x10\x00")
@@ -28,7 +28,9 @@ _OTHER_LENGTH: Final = [re.compile(b"[^%c]" % size) for size in range(5)]
 
 
 def parse_ack_group(command: bytes) -> AckGroup | None:
-    """The event of a command that begins as an Ack; None when protobuf has to read it. Never raises."""
+    """Returns the event of a command that begins like an Ack; None if protobuf must parse it. Never
+    raises.
+    """
     head = _HEAD.match(command)
     if head is None or head.end(1) + decode_varint(head[1]) != len(command):
         return None
@@ -42,11 +44,11 @@ def parse_ack_group(command: bytes) -> AckGroup | None:
         size = len(entry)
         if length[0] != len(ledger) + size + 2:
             return None
-        # Found nowhere but at the beginning of an id: what follows 1a inside of one is never a length.
+        # Occurs only at the beginning of an id: the byte after 1a inside of one is never a length.
         pieces = rest.split(rest[: first.start(3)])[1:]
         others = []
         for place in _of_other_length(pieces, size):
-            # Behind an id stand those of other kinds; the last of these is followed by the request id.
+            # An id is followed by ids of other kinds; the last of these by the request id.
             others.append(pieces[place][size:])
             pieces[place] = pieces[place][:size]
         entry_ids = _decode(b"".join(pieces), size, len(pieces))
@@ -61,7 +63,7 @@ def parse_ack_group(command: bytes) -> AckGroup | None:
 
 
 def _of_other_length(pieces: list[bytes], size: int) -> list[int]:
-    """Where the pieces are whose length is not `size`; they are expected to be few."""
+    """Returns the indexes of the pieces whose length is not `size`; expected to be few."""
     try:
         lengths = bytes(map(len, pieces))
     except ValueError:
@@ -70,13 +72,13 @@ def _of_other_length(pieces: list[bytes], size: int) -> list[int]:
 
 
 def _decode(varints: bytes, size: int, count: int) -> array[int] | None:
-    """So many varints of `size` bytes each, at most four; None when one of them has another length."""
+    """Decodes `count` varints of `size` bytes each, at most four; None if one has another length."""
     if len(varints) != count * size:
         return None
     spread = bytearray(4 * count)
     for place in range(size):
         spread[place::4] = varints[place::size]
-    # One big number with 32 bits for each varint. The high bit of every byte but the last has to be set.
+    # One large number with 32 bits per varint. The high bit of every byte but the last must be set.
     raw = int.from_bytes(spread, "little")
     if raw & _repeated(b"\x80" * size, count) != _repeated(b"\x80" * (size - 1), count):
         return None

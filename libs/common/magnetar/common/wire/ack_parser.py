@@ -18,7 +18,7 @@ from magnetar.common.wire.frame import SIZES
 from magnetar.common.wire.varint import decode_varint
 
 ACK_PREFIX: Final = b"\x08\x0a\x52"
-"""How a BaseCommand with an Ack begins: type ACK, then field `ack`."""
+"""The first bytes of a BaseCommand with an Ack: type ACK, then field `ack`."""
 
 ACK_RUN_ENTRIES_MAX: Final = 5_000
 
@@ -30,9 +30,9 @@ _ACK: Final = re.compile(
 
 
 def parse_acks(buffer: bytes, start: int, end: int, events: list[Event]) -> int:
-    """Append the events of the plain individual Acks at the beginning of `buffer[start:end]`.
+    """Appends the events of the plain individual Acks at the beginning of `buffer[start:end]`.
 
-    Returns where they end: at the first frame that is incomplete or anything else. Never raises.
+    Returns the offset after them: the first incomplete or other frame. Never raises.
     """
     position = start
     while buffer.startswith(ACK_PREFIX, position + SIZES.size):
@@ -71,12 +71,15 @@ def _run_for(consumer_id: int, ledger_id: int, events: list[Event]) -> AckRun:
 def _same_head(
     buffer: bytes, start: int, end: int, head: bytes, entry_bytes: int, entry_ids: list[int]
 ) -> int:
-    """Take Acks that differ from the one before in an id of the same length; returns where they end."""
+    """Parses Acks that differ from the previous one in an id of the same length; returns the offset after
+    them.
+    """
     head_bytes = len(head)
     frame_bytes = head_bytes + entry_bytes
     if entry_bytes > 4:
         return start
-    # The id's bytes, lowest seven bits first, as one little-endian number: every byte but the last goes on.
+    # The id's bytes, lowest seven bits first, as one little-endian number: all but the last have the high bit
+    # set.
     mask = int.from_bytes(b"\x80" * entry_bytes, "little")
     pattern = int.from_bytes(b"\x80" * (entry_bytes - 1) + b"\x00", "little")
     from_bytes, starts_with, add = int.from_bytes, buffer.startswith, entry_ids.append

@@ -1,8 +1,8 @@
-"""The one conversion between the wire's ack sets and ours.
+"""Conversion between the wire's ack sets and the internal form.
 
 On the wire (Ack, Message) an ack set is 64-bit words, lowest indexes in the first word, lowest index in its
-lowest bit, and a bit says STILL UNACKNOWLEDGED. Protobuf gives the words as signed numbers. Everywhere else
-it is one number whose bit i says that message i of the batch is ACKED (storage contract, section 5).
+lowest bit, and a bit means STILL UNACKNOWLEDGED. Protobuf returns the words as signed numbers. Internally it
+is one number whose bit i means that message i of the batch is ACKED (storage contract, section 5).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _WORD_BYTES = 8
 
 
 def words_to_acked_bits(words: Sequence[int], batch_size: int) -> int:
-    """The acked messages of a batch of `batch_size`.
+    """Returns the acknowledged messages of a batch of `batch_size` as bits.
 
-    Words that are missing hold no bit (senders cut zero words off the end): their messages are acked. Bits
-    beyond the batch mean nothing. Raises MalformedFrame for a batch size that no batch has.
+    Missing words count as zero (senders omit trailing zero words): their messages are acknowledged. Bits
+    beyond the batch are ignored. Raises MalformedFrame for an invalid batch size.
     """
     if not 0 <= batch_size <= BATCH_MESSAGES_MAX:
         raise MalformedFrame(f"an ack set for a batch of {batch_size} messages")
@@ -31,7 +31,7 @@ def words_to_acked_bits(words: Sequence[int], batch_size: int) -> int:
 
 
 def acked_bits_to_words(acked_bits: int, batch_size: int) -> list[int]:
-    """The wire words for a batch of `batch_size`, signed; one for each 64 messages begun."""
+    """Returns the signed wire words for a batch of `batch_size`, one per 64 messages or part of it."""
     unacked = ~acked_bits & (1 << batch_size) - 1
     count = _word_count(batch_size)
     return list(unpack(f"<{count}q", unacked.to_bytes(count * _WORD_BYTES, "little")))

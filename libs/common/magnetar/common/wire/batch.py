@@ -19,7 +19,7 @@ from magnetar.common.wire.pulsar_pb2 import MessageMetadata, SingleMessageMetada
 
 
 def payload_offset(entry: bytes) -> int:
-    """Where the payload begins, after the metadata. Raises DataCorruption."""
+    """Returns the payload's offset, after the metadata. Raises DataCorruption."""
     if entry[:2] != MAGIC_CHECKSUM or len(entry) < ENTRY_HEADER_BYTES:
         raise DataCorruption(f"{len(entry)} bytes that do not begin as an entry")
     offset = ENTRY_HEADER_BYTES + int.from_bytes(entry[6:10], "big")
@@ -29,7 +29,7 @@ def payload_offset(entry: bytes) -> int:
 
 
 def parse_metadata(entry: bytes) -> MessageMetadata:
-    """The metadata of an entry. Raises DataCorruption."""
+    """Parses the metadata of an entry. Raises DataCorruption."""
     metadata = MessageMetadata()
     try:
         metadata.ParseFromString(entry[ENTRY_HEADER_BYTES : payload_offset(entry)])
@@ -41,17 +41,17 @@ def parse_metadata(entry: bytes) -> MessageMetadata:
 
 
 def payload_of(entry: bytes) -> memoryview:
-    """The payload of an entry as it is stored, perhaps compressed or encrypted. Raises DataCorruption."""
+    """Returns the payload of an entry as stored, possibly compressed or encrypted. Raises DataCorruption."""
     return memoryview(entry)[payload_offset(entry) :]
 
 
 def batch_messages(
     payload: bytes | memoryview, message_count: int
 ) -> Iterator[tuple[SingleMessageMetadata, memoryview]]:
-    """The messages of a batch, each with its metadata; their payloads are views into `payload`.
+    """Yields the messages of a batch with their metadata; payloads are views into `payload`.
 
-    `payload` is uncompressed; `message_count` is num_messages_in_batch. Raises DataCorruption when a message
-    does not fit, and at the end when bytes are left.
+    `payload` is uncompressed; `message_count` is num_messages_in_batch. Raises DataCorruption if a message
+    does not fit, and at the end if bytes are left.
     """
     view = memoryview(payload)
     position, end = 0, len(view)

@@ -1,8 +1,8 @@
-"""One BaseCommand from its bytes, checked as far as the protocol's definition goes.
+"""Parsing and validation of one BaseCommand.
 
-Handlers may rely on it: the command that the type names is there, so is every required field, and every
-string is text (but in the properties of an Ack). The C runtime of protobuf checks neither for proto2: a
-string that is not UTF-8 would come back as `bytes`.
+Handlers may rely on it: the command named by the type is present, so is every required field, and every
+string is text (except in the properties of an Ack). The C runtime of protobuf checks neither for proto2: a
+string that is not UTF-8 would be returned as `bytes`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from magnetar.common.wire.pulsar_pb2 import BaseCommand
 
 
 class _TextPlan(NamedTuple):
-    """Where a message type has text."""
+    """The text fields of a message type."""
 
     strings: tuple[tuple[str, bool], ...]
-    """Own fields: (field, repeated)."""
+    """Its own text fields: (field, repeated)."""
 
     messages: tuple[tuple[str, bool, _TextPlan], ...]
-    """In messages below it: (field, repeated, their plan)."""
+    """Nested messages with text: (field, repeated, their plan)."""
 
 
 _UNREAD: Final = ("KeyLongValue",)
-"""Not checked, since brokers do not read it: the only text of an Ack, and Acks may come once per message."""
+"""Fields excluded from the check because brokers do not read them: the only text of an Ack, of which there
+may be one per message.
+"""
 
 
 def _repeated(field: FieldDescriptor) -> bool:
@@ -34,7 +36,7 @@ def _repeated(field: FieldDescriptor) -> bool:
 
 
 def _plan(descriptor: Descriptor, above: tuple[str, ...] = ()) -> _TextPlan | None:
-    """The plan of a message type; None when it has no text. No type with text contains itself."""
+    """Returns the plan of a message type; None without text. No type with text contains itself."""
     strings, messages = [], []
     for field in descriptor.fields:
         if field.type == FieldDescriptor.TYPE_STRING:
@@ -48,7 +50,7 @@ def _plan(descriptor: Descriptor, above: tuple[str, ...] = ()) -> _TextPlan | No
 
 class _CommandType(NamedTuple):
     field: Any
-    """Name of the field of BaseCommand; typed so since the generated stubs know only literals."""
+    """Name of the field of BaseCommand; a literal type because the generated stubs accept only literals."""
 
     text: _TextPlan | None
 
@@ -61,7 +63,7 @@ _COMMAND_TYPES: Final = {
 
 
 def parse_command(encoded: bytes) -> BaseCommand:
-    """The command of a frame. Raises UnknownCommand for a type not in the protocol, else MalformedFrame."""
+    """Parses the command of a frame. Raises UnknownCommand for an unknown type, otherwise MalformedFrame."""
     command = BaseCommand()
     try:
         command.ParseFromString(encoded)
@@ -81,12 +83,12 @@ def parse_command(encoded: bytes) -> BaseCommand:
 
 
 def missing_fields(message: Any) -> str:
-    """The required fields that a message does not have (the stubs of protobuf do not know the method)."""
+    """Returns the required fields that a message lacks (protobuf's stubs lack this method)."""
     return ", ".join(message.FindInitializationErrors())
 
 
 def command_field(command: BaseCommand) -> str:
-    """The name of the field that holds the command, e.g. "subscribe"."""
+    """Returns the name of the field that holds the command, e.g. "subscribe"."""
     name: str = _COMMAND_TYPES[command.type].field
     return name
 

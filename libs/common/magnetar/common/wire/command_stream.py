@@ -1,7 +1,7 @@
-"""Commands one at a time, without I/O: for who carries connections on instead of serving topics on them.
+"""A decoder of single commands, without I/O, for proxies rather than brokers.
 
-What follows a command can be taken as it is, so that the rest of a connection can be passed on unparsed.
-Payloads are skipped and their checksums not looked at.
+Bytes after a command remain accessible, so that the rest of a connection can be forwarded unparsed. Payloads
+are skipped and their checksums not verified.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from magnetar.common.wire.pulsar_pb2 import BaseCommand
 
 
 class CommandStream:
-    """Either side's bytes in, commands out. Ask for commands until there is none, then give more bytes."""
+    """Decodes either side's bytes into commands. Read commands until there is none, then add more bytes."""
 
     __slots__ = ("_buffer", "_data", "_frame_bytes_max", "_position")
 
@@ -24,12 +24,12 @@ class CommandStream:
         self._position = 0
 
     def receive_data(self, data: bytes) -> None:
-        """Take what arrived; every command before it must have been asked for."""
+        """Adds received bytes; every earlier command must have been read."""
         assert not self._data, "commands are left from the bytes before"
         self._data = self._buffer.add(data)
 
     def next_command(self) -> BaseCommand | None:
-        """The next command, None when it has not wholly arrived. Of no use any more after a ProtocolError."""
+        """Returns the next command, None if it is incomplete. Unusable after a ProtocolError."""
         data, position, needed = self._data, self._position, SIZES.size
         if len(data) - position >= SIZES.size:
             total_size, command_size = SIZES.unpack_from(data, position)
@@ -45,6 +45,6 @@ class CommandStream:
         return None
 
     def rest(self) -> bytes:
-        """The bytes after the last command; the stream must not be used afterwards."""
+        """Returns the bytes after the last command; the stream must not be used afterwards."""
         data, self._data = self._data[self._position :], b""
         return data

@@ -1,7 +1,7 @@
-"""The broker's answers, as encoded frames: one small builder for each command that a broker sends.
+"""The broker's responses as encoded frames: one builder per command.
 
-What comes once per message has its own files (receipts.py, messages.py). Optional arguments that are None are
-left out of the command.
+Per-message commands have their own modules (receipts.py, messages.py). Optional arguments that are None are
+omitted from the command.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from magnetar.common.wire.pulsar_pb2 import (
 from magnetar.common.wire.varint import UINT64_MAX
 
 PROTOCOL_VERSION: Final = 20
-"""The newest version of pulsar.proto that Magnetar speaks."""
+"""The newest version of pulsar.proto that Magnetar supports."""
 
 _TYPE_OF_FIELD: Final[Mapping[str, Any]] = {
     field.name: field.number for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None
@@ -37,7 +37,7 @@ PONG: Final = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong
 
 
 def _command(field: str, **values: Any) -> bytes:
-    """The frame of a command; values of None are left out, and protobuf checks names and types."""
+    """Encodes a command; values of None are omitted, and protobuf checks names and types."""
     command = BaseCommand(type=_TYPE_OF_FIELD[field])
     given = {name: value for name, value in values.items() if value is not None}
     getattr(command, field).MergeFrom(type(getattr(command, field))(**given))
@@ -50,7 +50,9 @@ def connected(
     max_message_size: int,
     feature_flags: FeatureFlags | None = None,
 ) -> bytes:
-    """Answers Connect. `protocol_version` is the lower one of both sides; announce only flags that work."""
+    """Answers Connect. `protocol_version` is the lower of both sides' versions; announce only supported
+    flags.
+    """
     return _command(
         "connected",
         server_version=server_version,
@@ -65,7 +67,9 @@ def success(request_id: int, schema: Schema | None = None) -> bytes:
 
 
 def error(request_id: int, server_error: ServerError.ValueType, message: str) -> bytes:
-    """A plain Error; most failures want `error_answer`, which knows the answer each command expects."""
+    """Encodes a plain Error; for most failures use `error_answer`, which chooses the response expected for
+    each command.
+    """
     return _command("error", request_id=request_id, error=server_error, message=message)
 
 
@@ -78,7 +82,7 @@ def producer_success(
     topic_epoch: int | None = None,
     producer_ready: bool = True,
 ) -> bytes:
-    """Answers Producer. `schema_version` is there even when empty: Java clients fail without the field."""
+    """Answers Producer. `schema_version` is present even if empty: Java clients fail without the field."""
     return _command(
         "producer_success",
         request_id=request_id,
@@ -101,7 +105,9 @@ def send_error(
 def close_producer(
     producer_id: int, assigned_broker_url: str | None = None, assigned_broker_url_tls: str | None = None
 ) -> bytes:
-    """The client looks the topic up again, or goes straight to the broker named here. Nobody answers it."""
+    """Closes a producer; the client looks the topic up again, or connects to the named broker. It is not
+    answered.
+    """
     return _command(
         "close_producer",
         producer_id=producer_id,
@@ -114,7 +120,9 @@ def close_producer(
 def close_consumer(
     consumer_id: int, assigned_broker_url: str | None = None, assigned_broker_url_tls: str | None = None
 ) -> bytes:
-    """The client looks the topic up again, or goes straight to the broker named here. Nobody answers it."""
+    """Closes a consumer; the client looks the topic up again, or connects to the named broker. It is not
+    answered.
+    """
     return _command(
         "close_consumer",
         consumer_id=consumer_id,
@@ -132,7 +140,7 @@ def lookup_connect(
     authoritative: bool = True,
     proxy_through_service_url: bool = False,
 ) -> bytes:
-    """The topic is served at that broker."""
+    """Answers Lookup: the topic is served by that broker."""
     return _command(
         "lookupTopicResponse",
         request_id=request_id,
@@ -147,7 +155,7 @@ def lookup_connect(
 def lookup_redirect(
     request_id: int, broker_url: str, *, broker_url_tls: str | None = None, authoritative: bool
 ) -> bytes:
-    """Ask that broker, handing on `authoritative`."""
+    """Answers Lookup: ask that broker, passing on `authoritative`."""
     return _command(
         "lookupTopicResponse",
         request_id=request_id,
@@ -159,7 +167,7 @@ def lookup_redirect(
 
 
 def partition_metadata(request_id: int, partitions: int) -> bytes:
-    """`partitions` is 0 for a topic that is not partitioned."""
+    """Answers PartitionedMetadata; `partitions` is 0 for a non-partitioned topic."""
     return _command(
         "partitionMetadataResponse",
         request_id=request_id,
@@ -188,12 +196,12 @@ def reached_end_of_topic(consumer_id: int) -> bytes:
 
 
 def position_id(ledger_id: int, entry_id: int) -> MessageIdData:
-    """A position as a message id: of an entry, not of a message in it. Ids may be -1."""
+    """Returns the message id of an entry, without an index in it. Ids may be -1."""
     return MessageIdData(ledgerId=ledger_id & UINT64_MAX, entryId=entry_id & UINT64_MAX)
 
 
 def message_id(ledger_id: int, entry_id: int, *, partition: int = -1, batch_index: int = -1) -> MessageIdData:
-    """A message id with all its fields, as Apache Pulsar answers them; each may be -1."""
+    """Returns a message id with all its fields, as Apache Pulsar does; each may be -1."""
     data = position_id(ledger_id, entry_id)
     data.partition = partition
     data.batch_index = batch_index
@@ -212,7 +220,7 @@ def last_message_id(
 
 
 def consumer_stats(response: CommandConsumerStatsResponse) -> bytes:
-    """The caller fills the response, its request id included."""
+    """Encodes a response prepared by the caller, including its request id."""
     return encode_command(
         BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response)
     )
@@ -226,7 +234,9 @@ def topics_of_namespace(
     filtered: bool = False,
     changed: bool = True,
 ) -> bytes:
-    """`filtered`: by the client's pattern; not `changed`: the client's hash still holds, no topics follow."""
+    """Answers GetTopicsOfNamespace. `filtered`: by the client's pattern; not `changed`: the client's hash is
+    current, no topics follow.
+    """
     return _command(
         "getTopicsOfNamespaceResponse",
         request_id=request_id,
@@ -270,7 +280,7 @@ def get_or_create_schema(request_id: int, schema_version: bytes) -> bytes:
 
 
 def request_id_of(command: BaseCommand) -> int | None:
-    """The request id of any command; None when it carries none, so that nobody waits for an answer."""
+    """Returns the request id of any command; None if it has none and so expects no response."""
     request = getattr(command, command_field(command))
     if "request_id" not in request.DESCRIPTOR.fields_by_name or not request.HasField("request_id"):
         return None
@@ -291,22 +301,22 @@ _OWN_FAILURE: Final[Mapping[str, tuple[str, str, str]]] = {
     "endTxnOnSubscription": ("endTxnOnSubscriptionResponse", "error", "message"),
     "ack": ("ackResponse", "error", "message"),
 }
-"""Requests whose failure is said in their own response: (response, field of the code, field of the text)."""
+"""Requests whose failure is reported in their own response: (response, code field, text field)."""
 
 _FAILED: Final[Mapping[str, tuple[str, int]]] = {
     "lookupTopic": ("lookupTopicResponse", CommandLookupTopicResponse.Failed),
     "partitionMetadata": ("partitionMetadataResponse", CommandPartitionedTopicMetadataResponse.Failed),
 }
-"""The same for those whose response also has a result code."""
+"""The same for requests whose response also has a result code."""
 
 _COPIED: Final = ("consumer_id", "txnid_least_bits", "txnid_most_bits")
-"""Fields that a response copies from its request, where both have them."""
+"""Fields that a response copies from its request, if both have them."""
 
 
 def error_answer(command: BaseCommand, server_error: ServerError.ValueType, message: str) -> bytes | None:
-    """The frame that tells the client that this command failed, in the form it waits for.
+    """Returns the response that reports this command's failure, in the form that the client expects.
 
-    None for a command without request id: nobody waits for an answer.
+    None for a command without request id, which expects no response.
     """
     request_id = request_id_of(command)
     if request_id is None:

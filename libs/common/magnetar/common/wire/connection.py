@@ -20,7 +20,7 @@ from magnetar.common.wire.send_parser import parse_sends, send_of, take_send
 
 
 class ServerConnection:
-    """Cuts what a client sends into events; knows nothing of producers, consumers or sockets."""
+    """Divides a client's bytes into events; independent of producers, consumers and sockets."""
 
     __slots__ = ("_buffer", "_error", "_frame_bytes_max", "_message_bytes_max")
 
@@ -32,15 +32,15 @@ class ServerConnection:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of a frame that has not wholly arrived."""
+        """Number of bytes of an incomplete frame."""
         return self._buffer.size
 
     def receive_data(self, data: bytes) -> Iterable[Event]:
-        """The events of all frames that `data` completes, in the order of the wire; iterate once.
+        """Yields the events of all frames that `data` completes, in wire order; iterate once.
 
-        When the client breaks the protocol, iterating raises a ProtocolError (UnknownCommand, MalformedFrame,
-        FrameTooLarge) after the events that came before; so does every later call. Owns no reference to
-        `data` or its parts beyond the frame that is still incomplete.
+        After a protocol violation, iterating raises a ProtocolError (UnknownCommand, MalformedFrame,
+        FrameTooLarge) after the earlier events; so does every later call. Keeps no reference to `data` or its
+        parts beyond the incomplete frame.
         """
         events: list[Event] = []
         if self._error is None:

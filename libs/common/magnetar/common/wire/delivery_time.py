@@ -1,8 +1,8 @@
-"""When entries are to be delivered: deliver_at_time in their metadata, found without parsing those without.
+"""Delivery times of entries: deliver_at_time in their metadata, found without parsing entries that lack it.
 
-Nearly no entry has one, and all of a Shared subscription's are asked. So a run of small entries, or all the
-metadata of one whose entries have metadata of one length, is searched in one piece for the first byte of the
-field's tag, which is rare; what follows a tag must look like a time.
+Few entries have one, and every entry of a Shared subscription is checked. So a run of small entries, or the
+joined metadata of entries with metadata of equal length, is searched at once for the first byte of the
+field's tag, which is rare; the bytes after a tag must look like a time.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _TAG: Final = b"\x98\x01"
 """Field 19 of MessageMetadata, a varint."""
 
 _FIELD: Final = re.compile(_TAG + rb"[\x80-\xff]{5,8}[\x00-\x7f]", re.DOTALL)
-"""The field with a time after 1971. Earlier ones, and negative ones, do not delay anything."""
+"""Matches the field with a time after 1971. Earlier and negative times cause no delay."""
 
 _TAG_FIRST: Final = _TAG[:1]
 
 _JOINED_ENTRY_BYTES: Final = 512
-"""Up to so many bytes an entry, on average, searching all of a run is quicker than searching in each."""
+"""Average entry size in bytes up to which searching the whole run is faster than searching each entry."""
 
 _JOINED_METADATA_MIN: Final = 8
-"""From so many entries on, cutting out their metadata is."""
+"""Number of entries from which joining their metadata is faster."""
 
 _SIZE_AT: Final = ENTRY_HEADER_BYTES - 4
-"""Where the size of the metadata stands in an entry."""
+"""Offset of the metadata's size in an entry."""
 
 
 def delivered_later(entries: Sequence[bytes], byte_length: int) -> dict[int, int]:
-    """deliver_at_time (ms since 1970 UTC) by index, of those entries that have one (after 1971).
+    """Returns deliver_at_time (ms since 1970 UTC, after 1971) by index, for the entries that have one.
 
-    `byte_length` is that of all entries. Metadata that does not parse has none.
+    `byte_length` is the total of all entries. Unparsable metadata counts as having none.
     """
     if byte_length <= _JOINED_ENTRY_BYTES * len(entries):
         joined: bytes | None = b"".join(entries)
@@ -55,7 +55,9 @@ def delivered_later(entries: Sequence[bytes], byte_length: int) -> dict[int, int
 
 
 def _joined_metadata(entries: Sequence[bytes]) -> bytes | None:
-    """The metadata of all entries behind each other, with their sizes; None when these differ, or are few."""
+    """Returns the concatenated metadata of all entries, with their size; None if sizes differ or entries are
+    few.
+    """
     count = len(entries)
     if count < _JOINED_METADATA_MIN:
         return None

@@ -1,8 +1,8 @@
-"""From typed errors to the wire's ServerError codes, in one table.
+"""Mapping from typed errors to the wire's ServerError codes.
 
-A class that is not in the table has the code of its nearest ancestor; what is no MagnetarError at all is a
-bug of ours and reads UnknownError. The reason a code is as it is: what clients do with it. ServiceNotReady,
-PersistenceError, MetadataError and TooManyRequests make them try again, the others fail the call.
+A class not in the table has the code of its nearest ancestor; an exception that is not a MagnetarError is a
+bug and becomes UnknownError. Codes are chosen by the clients' reaction: ServiceNotReady, PersistenceError,
+MetadataError and TooManyRequests make them retry, the others fail the call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.TopicTerminated: ServerError.TopicTerminatedError,
     errors.BrokerError: ServerError.UnknownError,
     errors.TopicNotFound: ServerError.TopicNotFound,
-    # What only administrators ask for; no client waits for these.
+    # Requested by administrators only; no client waits for these.
     errors.TopicBusy: ServerError.NotAllowedError,
     errors.TopicExists: ServerError.NotAllowedError,
     errors.InvalidPartitions: ServerError.NotAllowedError,
@@ -38,7 +38,7 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.ProducerBusy: ServerError.ProducerBusy,
     errors.ProducerBlocked: ServerError.ProducerBlockedQuotaExceededError,
     errors.ProducerQuotaExceeded: ServerError.ProducerBlockedQuotaExceededException,
-    # At which clients fail what is unanswered, and try again to open the producer.
+    # Makes clients fail unanswered messages and try to open the producer again.
     errors.ProducerRefused: ServerError.ProducerBlockedQuotaExceededException,
     errors.ProducerFenced: ServerError.ProducerFenced,
     errors.EncryptionRequired: ServerError.MetadataError,  # as Apache Pulsar answers it
@@ -52,7 +52,7 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
 
 
 def code_of(error: Exception) -> ServerError.ValueType:
-    """The wire code of an error."""
+    """Returns the wire code of an error."""
     for ancestor in type(error).__mro__:
         code = _CODES.get(ancestor)
         if code is not None:

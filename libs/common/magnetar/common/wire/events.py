@@ -1,4 +1,4 @@
-"""Meaning of a client's bytes: the events of ServerConnection, in the order of the wire."""
+"""Events of a ServerConnection, which represent a client's frames in wire order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.common.wire.varint import decode_varint
 
 @dataclass(slots=True, eq=False)
 class SendRun:
-    """Consecutive Sends of one producer that arrived together: its entries will be stored as one run.
+    """Consecutive Sends of one producer that arrived together: its entries are stored as one run.
 
     Every checksum was verified. Chunks and markers form runs of their own.
     """
@@ -22,21 +22,21 @@ class SendRun:
     """The stored and delivered form: magic, CRC32-C, metadata size, metadata, payload."""
 
     sequence_varints: list[bytes]
-    """Sequence ids by entry, still as varints: receipts copy them, so decoding would be work for nobody.
-    `sequence_id(i)` decodes one."""
+    """Sequence ids by entry, as varints: receipts copy them, so decoding would be wasted. `sequence_id(i)`
+    decodes one.
+    """
 
     highest_varints: list[bytes] | None
-    """highest_sequence_id by entry, as varints, b"" where not given; None when no Send gave one."""
+    """highest_sequence_id by entry, as varints, b"" if absent; None if no Send has one."""
 
     message_counts: list[int] | None
-    """Send.num_messages by entry (1 to BATCH_MESSAGES_MAX, otherwise the client's word); None when all
-    are 1."""
+    """Send.num_messages by entry (1 to BATCH_MESSAGES_MAX, otherwise unverified); None if all are 1."""
 
     is_chunk: bool
     marker: bool
 
     byte_length: int
-    """Total of all entries."""
+    """Total bytes of all entries."""
 
     def sequence_id(self, index: int) -> int:
         return decode_varint(self.sequence_varints[index])
@@ -45,7 +45,9 @@ class SendRun:
         return [decode_varint(varint) for varint in self.sequence_varints]
 
     def highest_sequence_id(self, index: int) -> int:
-        """The last sequence id of that entry: of a batch what the Send says, else its only one."""
+        """Returns the last sequence id of that entry: for a batch the Send's highest one, otherwise its only
+        one.
+        """
         sequence_id = decode_varint(self.sequence_varints[index])
         if self.highest_varints is None:
             return sequence_id
@@ -54,12 +56,12 @@ class SendRun:
 
 @dataclass(slots=True, eq=False)
 class AckRun:
-    """Consecutive individual Acks of one consumer, of whole entries of one ledger, that nobody waits for."""
+    """Consecutive individual Acks of one consumer, of whole entries of one ledger, without request ids."""
 
     consumer_id: int
     ledger_id: int
     entry_ids: list[int]
-    """In the order of the wire; may hold an id twice."""
+    """Entry ids in wire order; may contain duplicates."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,31 +70,31 @@ class AckGroup:
 
     consumer_id: int
     entry_ids: dict[int, array[int]]
-    """By ledger, in any order; may hold an id twice."""
+    """Entry ids by ledger, in any order; may contain duplicates."""
 
     request_id: int | None
-    """Not None: answered by AckResponse once it is durable."""
+    """None: not answered. Otherwise answered by AckResponse once it is durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendRejected:
-    """One Send that is not stored; the client is told, and the connection lives on."""
+    """One Send that is not stored; the client gets an error, and the connection stays open."""
 
     producer_id: int
     sequence_id: int
-    """The highest of a batch."""
+    """The sequence id; for a batch the highest."""
     error: ServerError.ValueType
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class SendUnsupported(SendRejected):
-    """One Send that uses what there is not: transactions, message ids of its own, batches beyond bounds."""
+    """One Send that uses an unsupported feature: transactions, explicit message ids, oversized batches."""
 
 
 @dataclass(slots=True)
 class Command:
-    """Anything but a Send or a plain Ack. Its required fields are there; see command_parser."""
+    """Any command but a Send or a plain Ack. Its required fields are present; see command_parser."""
 
     base_command: BaseCommand
 

@@ -23,11 +23,12 @@ MESSAGE_BYTES_MAX: Final = 5_242_880
 """Default limit of a message's payload."""
 
 FRAME_PADDING_BYTES: Final = 10_240
-"""Bytes that a frame may exceed the largest payload by: header, command and metadata."""
+"""Bytes by which a frame may exceed the largest payload: header, command and metadata."""
 
 BATCH_MESSAGES_MAX: Final = 1 << 20
-"""More messages than fit uncompressed into a frame of that size. A bound, since the broker keeps a bit for
-each message of a batch."""
+"""Maximum messages in a batch, above the number that fits uncompressed into a frame of that size. Limited
+because the broker keeps a bit for each message of a batch.
+"""
 
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_ENTRY_METADATA: Final = b"\x0e\x02"
@@ -39,29 +40,31 @@ ENTRY_HEADER: Final = Struct(">2sII")
 
 
 def encode_command(command: BaseCommand) -> bytes:
-    """The simple frame of a command."""
+    """Encodes a command as a simple frame."""
     encoded = command.SerializeToString()
     return SIZES.pack(len(encoded) + 4, len(encoded)) + encoded
 
 
 def encode_entry(metadata: bytes, payload: bytes) -> bytes:
-    """An entry of serialized MessageMetadata and payload, with its checksum."""
+    """Encodes an entry of serialized MessageMetadata and payload, with its checksum."""
     return with_checksum(len(metadata).to_bytes(4, "big") + metadata + payload)
 
 
 def encode_payload_command(command: BaseCommand, entry: bytes) -> bytes:
-    """The payload frame of a Send or Message."""
+    """Encodes a Send or Message as a payload frame."""
     encoded = command.SerializeToString()
     return SIZES.pack(len(encoded) + 4 + len(entry), len(encoded)) + encoded + entry
 
 
 def with_checksum(body: bytes) -> bytes:
-    """The entry of a body (metadata size, metadata, payload) that came without checksum."""
+    """Returns the entry of a body (metadata size, metadata, payload) that has no checksum."""
     return MAGIC_CHECKSUM + crc32c_from(body, 0).to_bytes(4, "big") + body
 
 
 def check_sizes(total_size: int, command_size: int, frame_bytes_max: int) -> None:
-    """Refuse a frame by its first eight bytes, before anything of it is kept."""
+    """Checks a frame's sizes by its first eight bytes, before anything is buffered. Raises FrameTooLarge,
+    MalformedFrame.
+    """
     if total_size + 4 > frame_bytes_max:
         raise FrameTooLarge(f"a frame of {total_size + 4} bytes, at most {frame_bytes_max} are accepted")
     if command_size + 4 > total_size:
@@ -71,7 +74,7 @@ def check_sizes(total_size: int, command_size: int, frame_bytes_max: int) -> Non
 
 
 def strip_entry_metadata(body: bytes) -> tuple[bytes, bytes]:
-    """(BrokerEntryMetadata or b"", the entry) of what follows a command in a payload frame."""
+    """Splits the bytes after a command in a payload frame into (BrokerEntryMetadata or b"", the entry)."""
     if body[:2] != MAGIC_ENTRY_METADATA:
         return b"", body
     size = int.from_bytes(body[2:6], "big")
@@ -83,8 +86,8 @@ def strip_entry_metadata(body: bytes) -> tuple[bytes, bytes]:
 def checked_entry(body: bytes) -> bytes:
     """Verifies the bytes after a command (and broker entry metadata) and returns them as an entry.
 
-    Adds the checksum when the sender left it out. Raises ChecksumMismatch when it is wrong, MalformedFrame
-    when the metadata does not fit.
+    Adds the checksum if the sender omitted it. Raises ChecksumMismatch, or MalformedFrame if the metadata
+    does not fit.
     """
     if body[:2] == MAGIC_CHECKSUM:
         if len(body) < ENTRY_HEADER_BYTES:
@@ -115,7 +118,9 @@ class Frame:
 
 
 class FrameDecoder:
-    """Frames from chunks cut anywhere, each checked: for clients and tools (brokers use ServerConnection)."""
+    """Decodes frames from arbitrary chunks, verifying each: for clients and tools (brokers use
+    ServerConnection).
+    """
 
     __slots__ = ("_buffer", "_frame_bytes_max")
 
@@ -124,7 +129,7 @@ class FrameDecoder:
         self._frame_bytes_max = message_bytes_max + FRAME_PADDING_BYTES
 
     def receive_data(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes. Raises ProtocolError; the decoder is of no use after that."""
+        """Returns the frames that `data` completes. Raises ProtocolError; the decoder is then unusable."""
         buffer = self._buffer.add(data)
         frames: list[Frame] = []
         position, end, needed = 0, len(buffer), SIZES.size

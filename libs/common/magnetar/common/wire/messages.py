@@ -20,16 +20,16 @@ from magnetar.common.wire.varint import ascending, consecutive, encode_varint
 _TYPE_AND_FIELD: Final = b"\x08\x09\x4a"
 
 _COMMANDS_KEPT: Final = 16
-"""Shapes of commands that a framer remembers for one ledger; ordinary deliveries have one to three."""
+"""Command templates cached per ledger; ordinary deliveries use one to three."""
 
 
 class MessageFramer:
-    """Makes the Message frames of one consumer."""
+    """Builds the Message frames of one consumer."""
 
     __slots__ = ("_commands", "_consumer", "_ledger", "_ledger_id", "_partition")
 
     def __init__(self, consumer_id: int, partition: int = -1) -> None:
-        """`partition` is the topic's number among the partitions of a partitioned topic, else -1."""
+        """Creates a framer. `partition` is the topic's partition index, -1 for a non-partitioned topic."""
         self._consumer = b"\x08" + encode_varint(consumer_id)
         self._partition = b"" if partition == -1 else b"\x18" + encode_varint(partition)
         self._ledger_id = -1
@@ -48,11 +48,11 @@ class MessageFramer:
         consumer_epoch: int | None = None,
         entry_metadata: Sequence[bytes] | None = None,
     ) -> None:
-        """Append the frames of entries with consecutive ids to `out`: a header, then the entry, by turns.
+        """Appends the frames of entries with consecutive ids to `out`: alternating headers and entries.
 
         The entries are not copied. `ack_set` is in wire words (see ack_set.py) and, like `redelivery_count`,
-        holds for all the entries: give it with one. `entry_metadata` is serialized BrokerEntryMetadata by
-        entry, for clients that announced support.
+        applies to all the entries: pass it with a single entry. `entry_metadata` is serialized
+        BrokerEntryMetadata by entry, for clients that announced support.
         """
         self._set_ledger(ledger_id)
         after = _after_message_id(redelivery_count, ack_set, consumer_epoch)
@@ -77,7 +77,7 @@ class MessageFramer:
         consumer_epoch: int | None = None,
         entry_metadata: Sequence[bytes] | None = None,
     ) -> None:
-        """The same for new entries whose ids ascend with gaps."""
+        """Appends frames of new entries whose ids ascend with gaps."""
         self._set_ledger(ledger_id)
         after = _after_message_id(0, None, consumer_epoch)
         self._append(out, ascending(entry_ids), entries, after, entry_metadata)
@@ -124,7 +124,7 @@ class MessageFramer:
             done += len(heads)
 
     def _command(self, entry_id_bytes: int, after_bytes: int) -> tuple[bytes, int]:
-        """(commandSize and the command up to the entry id, size of the command)."""
+        """Returns (commandSize and the command up to the entry id, size of the command)."""
         known = self._commands.get((entry_id_bytes, after_bytes))
         if known is not None:
             return known
@@ -155,7 +155,9 @@ def _after_message_id(
 def run_entry_metadata(
     publish_time_ms: int, first_index: int, count: int, message_counts: Sequence[int] | None
 ) -> list[bytes]:
-    """Serialized BrokerEntryMetadata for each entry of a run; `index` is that of the entry's last message."""
+    """Returns serialized BrokerEntryMetadata for each entry of a run; `index` is that of the entry's last
+    message.
+    """
     counts = [1] * count if message_counts is None else message_counts
     serialized = []
     next_index = first_index

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 DEDUPLICATION: Final = "magnetar.deduplication"
-"""With the value REQUIRED: refuse the producer where the topic would take a sequence id twice."""
+"""Option whose value REQUIRED refuses the producer if the topic would accept a sequence id twice."""
 
 REQUIRED: Final = "required"
 
 NOT_DEDUPLICATED: Final = "does not deduplicate messages"
-"""In what the broker answers then."""
+"""Text in the broker's error for that refusal."""

@@ -72,22 +72,22 @@ class _ProducerAccessModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pr
     DESCRIPTOR: _descriptor.EnumDescriptor
     Shared: _ProducerAccessMode.ValueType  # 0
     Exclusive: _ProducerAccessMode.ValueType  # 1
-    """fails at once when anybody is there"""
+    """fails immediately when another producer is connected"""
     WaitForExclusive: _ProducerAccessMode.ValueType  # 2
     """queued; a second ProducerSuccess says when it is its turn"""
     ExclusiveWithFencing: _ProducerAccessMode.ValueType  # 3
-    """closes everybody who is there"""
+    """closes all other producers"""
 
 class ProducerAccessMode(_ProducerAccessMode, metaclass=_ProducerAccessModeEnumTypeWrapper):
     """Who else may produce to the topic while this producer is connected."""
 
 Shared: ProducerAccessMode.ValueType  # 0
 Exclusive: ProducerAccessMode.ValueType  # 1
-"""fails at once when anybody is there"""
+"""fails immediately when another producer is connected"""
 WaitForExclusive: ProducerAccessMode.ValueType  # 2
 """queued; a second ProducerSuccess says when it is its turn"""
 ExclusiveWithFencing: ProducerAccessMode.ValueType  # 3
-"""closes everybody who is there"""
+"""closes all other producers"""
 Global___ProducerAccessMode: _TypeAlias = ProducerAccessMode  # noqa: Y015
 
 class _ServerError:
@@ -1810,7 +1810,7 @@ class CommandMessage(_message.Message):
     CONSUMER_EPOCH_FIELD_NUMBER: _builtins.int
     consumer_id: _builtins.int
     redelivery_count: _builtins.int
-    """how often somebody asked for it again"""
+    """number of redelivery requests"""
     consumer_epoch: _builtins.int
     """lets clients drop what was in flight before a rewind"""
     @_builtins.property

@@ -26,9 +26,9 @@ def receipts(
     sequence_varints: Sequence[bytes],
     highest_varints: Sequence[bytes] | None = None,
 ) -> bytes:
-    """The SendReceipt frames of a run, whose entries have consecutive ids from `first_entry_id` on.
+    """Returns the SendReceipt frames of a run, whose entries have consecutive ids from `first_entry_id` on.
 
-    Takes the varints of a SendRun. A highest id of zero is left out, as it is the default.
+    Takes the varints of a SendRun. A highest id of zero is omitted, as it is the default.
     """
     if highest_varints is not None or len(set(map(len, sequence_varints))) > 1:
         return _one_by_one(producer_id, ledger_id, first_entry_id, sequence_varints, highest_varints)
@@ -48,7 +48,7 @@ def receipts(
 def receipt(
     producer_id: int, sequence_id: int, ledger_id: int, entry_id: int, highest_sequence_id: int = 0
 ) -> bytes:
-    """One SendReceipt frame; ledger and entry -1 say that the message was a duplicate."""
+    """Returns one SendReceipt frame; ledger and entry -1 mean that the message was a duplicate."""
     return _receipt(
         producer_id,
         ledger_id,
@@ -84,7 +84,8 @@ def _receipt(producer_id: int, ledger_id: int, entry: bytes, sequence: bytes, hi
 def _template(
     producer_id: int, ledger_id: int, sequence_bytes: int, entry_bytes: int, highest_bytes: int
 ) -> tuple[bytes, bytes, bytes]:
-    """(before the sequence id, between it and the entry id, between that and the highest id), by lengths.
+    """Returns (bytes before the sequence id, bytes up to the entry id, bytes up to the highest id), by
+    lengths.
 
     No length in here reaches 128: seven varints of at most ten bytes.
     """

@@ -38,12 +38,12 @@ RUN_ENTRIES_MAX: Final = 5_000
 RUN_BYTES_MAX: Final = 4 << 20
 
 SEND_PREFIX: Final = b"\x08\x06\x32"
-"""How a BaseCommand with a Send begins: type SEND, then field `send`."""
+"""The first bytes of a BaseCommand with a Send: type SEND, then field `send`."""
 
 _SEND_BYTES_MIN: Final = SIZES.size + len(SEND_PREFIX)
 _MAGIC: Final = b"\x0e\x01"
 
-# Varints of at most nine bytes (four for counts): larger numbers are protobuf's.
+# Varints of at most nine bytes (four for counts): larger numbers are left to protobuf.
 _SEND: Final = re.compile(
     rb"\x08\x06\x32([\x00-\x7f])\x08([\x80-\xff]{0,8}[\x00-\x7f])\x10([\x80-\xff]{0,8}[\x00-\x7f])"
     rb"(?:\x18([\x80-\xff]{0,3}[\x00-\x7f]))?(?:\x30([\x80-\xff]{0,8}[\x00-\x7f]))?"
@@ -53,7 +53,7 @@ _SEND: Final = re.compile(
 
 
 _recurring: Final = lru_cache(maxsize=1024)(decode_varint)
-"""Decodes varints that come again and again: producer ids and counts."""
+"""Decodes recurring varints: producer ids and counts."""
 
 
 class Send(NamedTuple):
@@ -66,21 +66,23 @@ class Send(NamedTuple):
     is_chunk: bool
     marker: bool
     tail: bytes | None
-    """The bytes after the sequence id, if later Sends may differ only in that id; else None."""
+    """The bytes after the sequence id if later Sends may differ only in that id; otherwise None."""
 
     refusal: str | None = None
 
 
 class _Shape(NamedTuple):
-    """How Sends look that differ only in the digits of their sequence id."""
+    """The template of Sends that differ only in the digits of their sequence id."""
 
     layout: Struct
-    """totalSize; commandSize and command to the sequence id; that id; tail and magic; CRC; metadataSize."""
+    """Layout: totalSize; commandSize and command to the sequence id; that id; tail and magic; CRC;
+    metadataSize.
+    """
 
     entry_offset: int
     mask: int
     pattern: int
-    """`sequence & mask == pattern` says: one varint, neither shorter nor longer."""
+    """Expected bits: `sequence & mask == pattern` means one varint of exactly this length."""
 
 
 @lru_cache(maxsize=256)
@@ -96,10 +98,10 @@ def _shape(head_bytes: int, sequence_bytes: int, tail_bytes: int) -> _Shape:
 def parse_sends(
     buffer: bytes, start: int, end: int, message_bytes_max: int, frame_bytes_max: int, events: list[Event]
 ) -> int:
-    """Append the events of the Sends at the beginning of `buffer[start:end]`; returns where they end.
+    """Appends the events of the Sends at the beginning of `buffer[start:end]`; returns the offset after them.
 
-    That is at the first frame that is incomplete or does not begin as a Send. The entries are copies, so that
-    the buffer can go. Raises FrameTooLarge, MalformedFrame; `events` then has those before the broken frame.
+    Stops at the first frame that is incomplete or not a Send. The entries are copies, so the buffer may be
+    released. Raises FrameTooLarge, MalformedFrame; `events` then has those before the broken frame.
     """
     position = start
     while end - position >= _SEND_BYTES_MIN and buffer.startswith(SEND_PREFIX, position + SIZES.size):
@@ -121,9 +123,9 @@ def parse_sends(
 
 
 def take_send(send: Send, body: bytes, message_bytes_max: int, events: list[Event]) -> SendRun | None:
-    """Add one Send, whose command `body` followed, to the run at the end of `events` or to a new one.
+    """Adds one Send, whose command precedes `body`, to the run at the end of `events` or to a new one.
 
-    None when it is not stored: the event is then a SendRejected. Raises MalformedFrame.
+    Returns None if it is not stored: the event is then a SendRejected. Raises MalformedFrame.
     """
     entry = _entry(body, send, message_bytes_max)
     if not isinstance(entry, bytes):
@@ -146,9 +148,9 @@ def _same_shape(
     like: Send,
     run: SendRun,
 ) -> int:
-    """Take Sends as long as they look like the one before; returns where that ends. Never raises.
+    """Parses Sends as long as they match the previous one; returns the offset after them. Never raises.
 
-    Whatever is out of the ordinary (wrong checksum or lengths, a large message) is left to the caller.
+    Unusual frames (wrong checksum or lengths, a large message) are left to the caller.
     """
     assert like.tail is not None, "only Sends of the usual form have a shape"
     layout, entry_offset, mask, pattern = _shape(len(head), len(like.sequence), len(like.tail))
@@ -195,7 +197,7 @@ def _same_shape(
 
 
 def _parse_send(buffer: bytes, start: int, end: int) -> Send:
-    """The command at `buffer[start:end]`, whose first bytes say Send."""
+    """Parses the command at `buffer[start:end]`, which begins like a Send."""
     match = _SEND.fullmatch(buffer, start, end)
     if match is None:
         return _parse_unusual(buffer[start:end])
@@ -221,7 +223,7 @@ def _parse_unusual(encoded: bytes) -> Send:
 
 
 def send_of(send: CommandSend) -> Send:
-    """A Send as protobuf read it."""
+    """Converts a Send parsed by protobuf."""
     return Send(
         producer_id=send.producer_id,
         sequence=encode_varint(send.sequence_id),
@@ -241,7 +243,7 @@ def _message_count(count: int) -> int:
 
 
 def _refusal(send: CommandSend) -> str | None:
-    """Why a well-formed Send is not taken; refused, not ignored, since the client relies on it."""
+    """Returns why a well-formed Send is unsupported; refused, not ignored, since the client relies on it."""
     if send.HasField("txnid_least_bits") or send.HasField("txnid_most_bits"):
         return "messages in transactions are not supported by this version"
     if send.HasField("message_id"):
@@ -252,7 +254,7 @@ def _refusal(send: CommandSend) -> str | None:
 
 
 def _entry(body: bytes, send: Send, message_bytes_max: int) -> bytes | SendRejected:
-    """The entry of a Send, verified, or why the client does not get it stored."""
+    """Returns the verified entry of a Send, or the reason why it is not stored."""
     try:
         entry = checked_entry(strip_entry_metadata(body)[1])
     except ChecksumMismatch as error:
@@ -276,7 +278,7 @@ def _rejected(send: Send, error: ServerError.ValueType, message: str) -> SendRej
 
 
 def _last_sequence_id(send: Send) -> int:
-    """By which clients know a batch when it is refused."""
+    """Returns the sequence id by which clients identify a refused batch."""
     sequence_id = decode_varint(send.sequence)
     return max(sequence_id, decode_varint(send.highest)) if send.highest else sequence_id
 

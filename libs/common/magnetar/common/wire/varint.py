@@ -1,9 +1,9 @@
-"""Protobuf's variable-length integers, for what is assembled by hand.
+"""Protobuf's variable-length integers, for hand-built encodings.
 
-Seven bits a byte, lowest first; the high bit of each byte but the last is set. The ids of a run of entries
-are consecutive, so their varints come as slices of two tables: `SHORT` holds whole varints, and above that an
-id is a two-byte continuation from `LOW` (its lowest 14 bits) followed by the varint of the rest, which is the
-same for 16,384 ids in a row.
+Seven bits per byte, lowest first; the high bit of each byte but the last is set. The ids of a run of entries
+are consecutive, so their varints are slices of two tables: `SHORT` holds whole varints, and above that an id
+is a two-byte prefix from `LOW` (its lowest 14 bits) followed by the varint of the rest, which is the same for
+16,384 ids in a row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOW: Final[list[bytes]] = [bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low i
 
 
 def encode_varint(value: int) -> bytes:
-    """The varint of an unsigned 64-bit number; negative numbers count as two's complement, as in protobuf."""
+    """Encodes an unsigned 64-bit number; negative numbers count as two's complement, as in protobuf."""
     value &= UINT64_MAX
     if value < BLOCK:
         return SHORT[value]
@@ -42,7 +42,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(varint: bytes) -> int:
-    """The number of one whole varint, as an unsigned 64-bit number."""
+    """Decodes one whole varint as an unsigned 64-bit number."""
     value = 0
     for byte in reversed(varint):
         value = value << 7 | byte & 0x7F
@@ -50,10 +50,10 @@ def decode_varint(varint: bytes) -> int:
 
 
 def consecutive(first: int, count: int) -> Iterator[tuple[list[bytes], bytes]]:
-    """The varints of `count` consecutive numbers, cut where their length or their upper part changes.
+    """Yields the varints of `count` consecutive numbers, split where their length or upper part changes.
 
-    Yields (heads, tail): each varint is one of the heads followed by the tail. Ids that run past 2^64 are the
-    caller's mistake.
+    Yields (heads, tail): each varint is one of the heads followed by the tail. Ids beyond 2^64 are a caller
+    error.
     """
     while count > 0:
         low = first & BLOCK - 1
@@ -71,7 +71,7 @@ def consecutive(first: int, count: int) -> Iterator[tuple[list[bytes], bytes]]:
 
 
 def ascending(numbers: Sequence[int]) -> Iterator[tuple[list[bytes], bytes]]:
-    """The same for numbers that ascend with gaps."""
+    """Yields the same for numbers that ascend with gaps."""
     start = 0
     while start < len(numbers):
         first = numbers[start]

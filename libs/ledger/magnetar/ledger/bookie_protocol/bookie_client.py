@@ -1,7 +1,7 @@
-"""One bookie as its clients see it: the seam between the quorum protocol and whatever carries messages.
+"""The client interface of one bookie, between the quorum protocol and the transport.
 
-gRPC implements it for real, libs/sim with a network that delays, drops, duplicates and reorders. Nothing is
-retried below this line: who calls knows whether another bookie, or nobody, should be asked.
+The real transport is gRPC; libs/sim has a network that delays, drops, duplicates and reorders. Nothing is
+retried here: the caller decides whether to use another bookie.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ PROTOCOL_VERSION: Final = 1
 
 
 class BookieUnreachable(StorageError):
-    """No answer from a bookie, or none in time: the fate of what was asked is unknown."""
+    """No answer from a bookie, or none in time: the outcome of the request is unknown."""
 
     retriable = True
 
 
 class BookieElsewhere(BookieUnreachable):
-    """Another bookie, or another disk of the same one, has the address: who was asked is not there."""
+    """The address now belongs to another bookie, or to another disk of the same one: the intended one is not
+    there.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedAppend:
-    """A run on its way to bookies: encoded once, sent to each of its write set.
+    """A run encoded once and sent to each bookie of its write set.
 
     `wire` is one `appends` field of an AppendBatch, tag and length included, so that a batch is the
     concatenation of its appends.
@@ -49,25 +51,25 @@ class EncodedAppend:
 
 
 AppendDone = Callable[["Code.ValueType", str], None]
-"""Told once per append, on the loop, never from inside `append`: (code, reason)."""
+"""Called with (code, reason) once per append, on the loop, never from inside `append`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """One bookie's part of a range: records in order, and the reason of its end."""
+    """One bookie's part of a range: records in order, and the reason why it ends."""
 
     records: Sequence[Record]
     code: Code.ValueType
-    """OK: everything asked for came, or max_bytes did."""
+    """OK: the request or max_bytes was fulfilled."""
     stopped_at: int
-    """Where the answer ends otherwise: the entry that `code` is about."""
+    """Otherwise the entry that `code` applies to."""
     reason: str
     torn: bool = False
-    """With ENTRY_UNKNOWN: confirmed there only if the disk lost what it had synced (`ReadPart.torn`)."""
+    """With ENTRY_UNKNOWN: confirmed there only if the disk lost synced data (`ReadPart.torn`)."""
 
 
 class BookieClient(Protocol):
-    """Calls to one bookie. Each may raise BookieUnreachable; codes are about ledgers and entries."""
+    """Calls to one bookie. Each may raise BookieUnreachable; codes concern ledgers and entries."""
 
     @property
     def bookie_id(self) -> str: ...
@@ -78,14 +80,14 @@ class BookieClient(Protocol):
         ...
 
     def append(self, append: EncodedAppend, done: AppendDone) -> None:
-        """Send an append; a plain call, batched with others of the loop turn.
+        """Sends an append; a plain call, batched with others of the loop turn.
 
-        `done` gets OK once the bookie has it durably, UNREACHABLE when that will never be known.
+        `done` gets OK once the bookie has it durably, UNREACHABLE if the outcome will never be known.
         """
         ...
 
     def write_lac(self, ref: LedgerRef, lac: int) -> None:
-        """Tell a ledger's LAC when no append will carry it soon; a plain call, a hint without an answer."""
+        """Sends a ledger's LAC when no append will carry it soon; a plain call, a hint without an answer."""
         ...
 
     async def read(
@@ -107,17 +109,17 @@ class BookieClient(Protocol):
     async def describe(self) -> Description: ...
 
     async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
-        """Which of the entries `first` to `last` the bookie has, up to `until` of the answer."""
+        """Returns which of the entries `first` to `last` the bookie has, up to `until` of the answer."""
         ...
 
 
 class BookieClients(Protocol):
-    """Connections to bookies, made when first needed and shared by everyone in the process."""
+    """Connections to bookies, opened on demand and shared in the process."""
 
     def client(self, bookie_id: str) -> BookieClient:
-        """Never fails: an unknown bookie is unreachable."""
+        """Returns the client of a bookie. Never fails: calls to an unknown bookie raise BookieUnreachable."""
         ...
 
     async def close(self) -> None:
-        """Everything pending ends as unreachable; idempotent."""
+        """Ends everything pending as unreachable; idempotent."""
         ...

@@ -1,7 +1,7 @@
-"""One Append call as a client sees it: one task writes, one reads, and its loss is final.
+"""The client side of one Append call: one task writes, one reads, and its loss is final.
 
-What is appended within a turn of the event loop goes in one message. Concurrent writes on one gRPC stream
-fail, so the writer task is the only one that writes; while it waits for flow control, more collects.
+Appends of one turn of the event loop share a message. Concurrent writes on one gRPC stream fail, so only the
+writer task writes; while it waits for flow control, further appends collect.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _parse = AppendResults.FromString
 
 
 class AppendStream:
-    """A stream from its first append to its loss. `on_answer` hears of each message of results.
+    """A stream from its first append to its loss. `on_answer` is called with each message of results.
 
-    `has_moved()` is asked now and then: whether the bookie is elsewhere by now, so that the stream leads to
+    `has_moved()` is called periodically and returns whether the bookie has moved, so that the stream leads to
     another process.
     """
 
@@ -58,19 +58,19 @@ class AppendStream:
         self._reader = loop.create_task(self._read(), name=f"confirmations of {bookie_id}")
 
     def append(self, append: EncodedAppend, done: AppendDone) -> None:
-        """Send with everything else of this turn; a plain call."""
+        """Sends an append with the others of this turn; a plain call."""
         self.pending.add(append, done, self._loop.time())
         self.send(append.wire)
 
     def send(self, wire: bytes) -> None:
-        """Send a part of an AppendBatch with everything else of this turn; a plain call."""
+        """Sends a part of an AppendBatch with the others of this turn; a plain call."""
         self._outgoing.append(wire)
         wake = self._wake
         if wake is not None and not wake.done():
             wake.set_result(None)
 
     def lose(self, reason: str) -> None:
-        """End the stream; everything unanswered is unreachable. Idempotent."""
+        """Ends the stream; unanswered appends are unreachable. Idempotent."""
         if self._lost:
             return
         self._lost = True
@@ -83,7 +83,7 @@ class AppendStream:
         self.pending.fail_all(reason)
 
     async def close(self, reason: str) -> None:
-        """`lose`, and wait until the tasks have ended."""
+        """Calls `lose` and waits until the tasks have ended."""
         self.lose(reason)
         await asyncio.wait([self._writer, self._reader])
 
@@ -129,7 +129,7 @@ class AppendStream:
         self._loop.call_soon(self.lose, reason)
 
     async def _reason(self, error: BaseException | None) -> str:
-        """Why the call ended, in a line."""
+        """Returns the reason why the call ended, in one line."""
         if isinstance(error, grpc.aio.AioRpcError):
             return status_line(error.code(), error.details())
         if self._call.done():

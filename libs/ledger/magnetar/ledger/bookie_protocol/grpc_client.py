@@ -1,7 +1,7 @@
-"""A bookie over gRPC: appends on a stream with a connection of its own, everything else on another.
+"""A bookie over gRPC: appends on a stream with its own connection, other calls on another connection.
 
-Nothing is retried. A stream is opened by the first append and again by the first one after a loss, not
-sooner than a short, growing while; appends that come before are unreachable at once.
+Nothing is retried. The first append opens a stream; after a loss the next append opens another, no sooner
+than a short, increasing delay; appends before that are unreachable at once.
 """
 
 from __future__ import annotations
@@ -84,32 +84,32 @@ Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Time-outs in seconds and bounds in bytes for the calls to one bookie."""
+    """Timeouts in seconds and limits in bytes for the calls to one bookie."""
 
     append_timeout_s: float = 5.0
-    """An append that waits longer breaks its stream; everything on it is unreachable then."""
+    """Timeout after which an unanswered append breaks its stream; everything on it is then unreachable."""
     read_timeout_s: float = 5.0
     fence_timeout_s: float = 10.0
     call_timeout_s: float = 10.0
-    """For listings, hints and descriptions."""
+    """Timeout of listings, hints and descriptions."""
     connect_timeout_s: float = 2.0
     reopen_after_s: float = 0.05
-    """Between the loss of a stream and the next one; doubles until `reopen_after_max_s`."""
+    """Delay between the loss of a stream and the next one; doubles until `reopen_after_max_s`."""
     reopen_after_max_s: float = 1.0
     pending_bytes_max: int = 64 << 20
-    """Beyond it appends get BACKPRESSURE; a single one is always taken."""
+    """Limit above which appends get BACKPRESSURE; a single append is always accepted."""
     message_bytes_max: int = MESSAGE_BYTES_MAX
 
     def channel_options(self) -> ChannelOptions:
-        """For channels: their own connection each, dead peers noticed, quick to connect again."""
+        """Returns channel options: own connections, fast detection of dead peers, fast reconnects."""
         return channel_options(self.message_bytes_max, self.connect_timeout_s, self.reopen_after_max_s)
 
 
 class GrpcBookieClient:
-    """Implements `bookie_client.BookieClient`. Made and closed by `GrpcBookieClients`.
+    """Implements `bookie_client.BookieClient`. Created and closed by `GrpcBookieClients`.
 
-    `address()` says where the bookie is now, or None while that is not known; `directory()` by which data
-    directory it is known, b"" for any.
+    `address()` returns the bookie's current address, or None if unknown; `directory()` the id of its data
+    directory, b"" for any.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class GrpcBookieClient:
         return 0 if self._stream is None else self._stream.pending.bytes
 
     def append(self, append: EncodedAppend, done: AppendDone) -> None:
-        """See `BookieClient.append`. BACKPRESSURE and BAD_RECORD (too long) may come from here too."""
+        """Appends; see `BookieClient.append`. May itself return BACKPRESSURE and BAD_RECORD (too long)."""
         length = len(append.wire)
         stream = self._stream
         if stream is None:
@@ -164,7 +164,9 @@ class GrpcBookieClient:
             stream.append(append, done)
 
     def write_lac(self, ref: LedgerRef, lac: int) -> None:
-        """See `BookieClient.write_lac`. Lost without a stream: some later append carries a higher one."""
+        """Sends a LAC; see `BookieClient.write_lac`. Dropped without a stream: a later append carries a
+        higher one.
+        """
         if self._stream is not None:
             self._stream.send(encode_lac(ref, lac))
 
@@ -227,7 +229,7 @@ class GrpcBookieClient:
         return await self._call(LIST_ENTRIES, request, EntryRanges, self._options.read_timeout_s)
 
     async def close(self) -> None:
-        """End the stream and all calls as unreachable; idempotent."""
+        """Ends the stream and all calls as unreachable; idempotent."""
         self._closed = True
         self._lost_because = f"the client of bookie {self._bookie_id} is closed"
         if self._stream is not None:
@@ -235,7 +237,7 @@ class GrpcBookieClient:
         await self._appends.close()
         await self._reads.close()
 
-    # --- inside ---
+    # --- internal ---
 
     async def _call(self, method: Method, request: Message, kind: type[Answer], timeout_s: float) -> Answer:
         channel = self._reads_channel()
@@ -252,7 +254,7 @@ class GrpcBookieClient:
         return answer
 
     def _said(self) -> Metadata:
-        """Metadata of a call: protocol version, addressed bookie, request id."""
+        """Returns a call's metadata: protocol version, addressed bookie, request id."""
         return self._expecting() + request_ids.call_metadata()
 
     def _expecting(self) -> Metadata:
@@ -280,7 +282,7 @@ class GrpcBookieClient:
         return kind(f"{method.name} of bookie {self._bookie_id}: {line}")
 
     def _check_canceled(self, method: Method) -> None:
-        """Raises BookieUnreachable unless it is the caller that was canceled: then its channel was closed."""
+        """Raises BookieUnreachable if the channel was closed, as opposed to a cancelled caller."""
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             what = f"{method.name} of bookie {self._bookie_id}"

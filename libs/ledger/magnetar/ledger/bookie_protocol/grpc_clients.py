@@ -11,7 +11,7 @@ from magnetar.ledger.bookie_protocol.grpc_client import ClientOptions, GrpcBooki
 
 
 class GrpcBookieClients:
-    """Implements `bookie_client.BookieClients`. To be made on the event loop that uses it.
+    """Implements `bookie_client.BookieClients`. Create it on the event loop that uses it.
 
     `resolve` gives the host:port of a bookie, or None while it is not known (`BookieRegistry.address`);
     `directory` the id of its data directory, b"" while that is not known (`BookieRegistry.directory`). A

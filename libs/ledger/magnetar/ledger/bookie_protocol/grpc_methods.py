@@ -34,15 +34,15 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
 SERVICE: Final = "magnetar.bookie.v1.Bookie"
 
 WRITABLE_SERVICE: Final = "magnetar.bookie.v1.Bookie/writable"
-"""Health name of a bookie that accepts new ledgers; `SERVICE` is one that answers at all."""
+"""Health service name of a bookie that accepts new ledgers; `SERVICE` means that it answers at all."""
 
 APPEND: Final = "Append"
 
 BATCH_BYTES_MAX: Final = 1 << 20
-"""Appends that go in one message, unless a single one is larger."""
+"""Maximum bytes of appends in one message, unless a single one is larger."""
 
 MESSAGE_BYTES_MAX: Final = 6 << 20
-"""Longest message either side takes: the largest entry (5 MiB), its header, and room for both to change."""
+"""Maximum message size in bytes for both sides: the largest entry (5 MiB), its header, and reserve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Method:
 
 
 def method_path(name: str) -> str:
-    """A method of the service as gRPC names it on the wire."""
+    """Returns the gRPC path of a method of the service."""
     return f"/{SERVICE}/{name}"
 
 
@@ -74,12 +74,12 @@ DESCRIBE: Final = Method("Describe", DescribeRequest, Description)
 LIST_ENTRIES: Final = Method("ListEntries", ListEntriesRequest, EntryRanges)
 
 VERSION_KEY: Final = "magnetar-protocol-version"
-"""Call metadata that says which protocol version the client speaks; Append says it in its first message."""
+"""Call metadata key: the client's protocol version; Append carries it in its first message."""
 
 VERSION_METADATA: Final = ((VERSION_KEY, str(PROTOCOL_VERSION)),)
 
 EXPECTED_KEY: Final = "magnetar-expected-bookie-bin"
-"""Call metadata that says whom the client means (ExpectedBookie), of calls and of append streams."""
+"""Call metadata key: the addressed bookie (ExpectedBookie), for calls and append streams."""
 
 FIRST_BATCH: Final = AppendBatch(protocol_version=PROTOCOL_VERSION).SerializeToString()
 """Header of a stream's first message."""

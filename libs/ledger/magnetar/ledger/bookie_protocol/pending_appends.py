@@ -1,7 +1,7 @@
-"""Appends that a bookie has not answered yet, and whose answer is whose.
+"""Unanswered appends of a stream, matched with results.
 
-A result names ledger, first entry and count. A bookie may answer neighboring appends of a ledger with one
-result; a result that is about no pending append, or about a part of one, breaks the protocol.
+A result names ledger, first entry and count. A bookie may answer adjacent appends of a ledger with one
+result; a result that matches no pending append, or only a part of one, is a protocol error.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class UnexpectedResult(Exception):
 
 
 class PendingAppends:
-    """Unanswered appends of one stream, in the order of sending. Times are the caller's."""
+    """Unanswered appends of one stream, in order of sending. The caller provides times."""
 
     __slots__ = ("_waiting", "bytes")
 
     def __init__(self) -> None:
         self.bytes = 0
-        """Total of the waiting appends."""
+        """Total bytes of the waiting appends."""
         # (ledger id, key, first entry) -> appends that begin there: nearly always one.
         self._waiting: dict[tuple[int, int, int], list[tuple[int, int, AppendDone, float]]] = {}
 
@@ -34,7 +34,7 @@ class PendingAppends:
         return bool(self._waiting)
 
     def add(self, append: EncodedAppend, done: AppendDone, now: float) -> None:
-        """An append is on its way."""
+        """Adds an append that was sent."""
         ref, length = append.ref, len(append.wire)
         item = (append.entry_count, length, done, now)
         waiting = self._waiting.setdefault((ref.id, ref.key, append.first_entry_id), [])
@@ -42,11 +42,13 @@ class PendingAppends:
         self.bytes += length
 
     def oldest(self) -> float | None:
-        """When the first append that still waits was sent."""
+        """Returns the time at which the oldest unanswered append was sent; None without any."""
         return next(iter(self._waiting.values()))[0][3] if self._waiting else None
 
     def settle(self, results: Iterable[AppendResult]) -> None:
-        """Tell whoever waits. Raises UnexpectedResult; then the rest of `results` was not looked at."""
+        """Reports results to the appends' callbacks. Raises UnexpectedResult; then the rest of `results` was
+        not processed.
+        """
         waiting_at = self._waiting
         for result in results:
             ledger, first, left = result.ledger, result.first_entry_id, result.entry_count
@@ -76,7 +78,7 @@ class PendingAppends:
                     )
 
     def fail_all(self, reason: str) -> None:
-        """The fate of everything that waits will never be known."""
+        """Fails all waiting appends, whose outcome will never be known."""
         waiting, self._waiting, self.bytes = self._waiting, {}, 0
         for (ledger_id, _, first), items in waiting.items():
             for _, _, done, _ in items:
@@ -89,7 +91,7 @@ class PendingAppends:
 def _take(
     waiting: list[tuple[int, int, AppendDone, float]], left: int, ledger_id: int, first: int
 ) -> tuple[int, int, AppendDone, float]:
-    """The oldest append from this entry with that count, else the oldest that fits."""
+    """Removes and returns the oldest append from this entry with that count, else the oldest that fits."""
     fitting = [item for item in waiting if item[0] == left] or [item for item in waiting if item[0] < left]
     if not fitting:
         raise UnexpectedResult(f"about a part of what begins at entry {ledger_id}:{first}")

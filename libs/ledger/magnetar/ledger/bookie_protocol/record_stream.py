@@ -1,6 +1,6 @@
-"""Runs as one string of bytes: records of the segment layout in a row, headers unsalted, no padding.
+"""Encoding of runs as consecutive records of the segment layout, with unsalted headers and no padding.
 
-So entries travel from a broker to a job: whoever gets them checks what their writer checksummed.
+Entries travel from a broker to a job in this form, so that the job can verify the writer's checksums.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from magnetar.ledger.segment_log.codec_v1 import record_header_length as header_
 
 
 def encode_records(runs: Iterable[Run], ref: LedgerRef, last_confirmed: int) -> bytes:
-    """Runs with their entry ids set, as records."""
+    """Encodes runs with assigned entry ids as records."""
     parts: list[bytes] = []
     for run in runs:
         record = encode_run(run, ref, last_confirmed)
@@ -25,10 +25,9 @@ def encode_records(runs: Iterable[Run], ref: LedgerRef, last_confirmed: int) -> 
 
 
 def decode_records(data: bytes, ref: LedgerRef) -> Iterator[Run]:
-    """The runs in records of that ledger, checked one by one.
+    """Decodes and verifies the runs in records of that ledger.
 
-    Raises DataCorruption unless they are what their writer checksummed, UnsupportedFormat for a record of a
-    later release.
+    Raises DataCorruption on a checksum mismatch, UnsupportedFormat for a record of a later release.
     """
     at = 0
     while at < len(data):

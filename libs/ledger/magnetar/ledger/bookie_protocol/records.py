@@ -23,7 +23,7 @@ WIRE_SALT: Final = 0
 
 
 def encode_run(run: Run, ref: LedgerRef, lac: int) -> Record:
-    """A run whose entry ids are set, as a record; joins its entries (one copy)."""
+    """Encodes a run with assigned entry ids as a record; joins its entries (one copy)."""
     body = b"".join(run.entries)
     header = encode_record_header(
         KIND_ENTRIES,
@@ -44,21 +44,21 @@ def encode_run(run: Run, ref: LedgerRef, lac: int) -> Record:
 
 
 def encode_append(run: Run, ref: LedgerRef, lac: int, *, recovery: bool = False) -> EncodedAppend:
-    """A run ready to be sent to any number of bookies."""
+    """Encodes a run for any number of bookies."""
     batch = AppendBatch(appends=[Append(record=encode_run(run, ref, lac), recovery=recovery)])
     return EncodedAppend(ref, run.first_entry_id, len(run.entries), batch.SerializeToString())
 
 
 def encode_lac(ref: LedgerRef, lac: int) -> bytes:
-    """An explicit LAC as a part of an AppendBatch's bytes."""
+    """Encodes an explicit LAC as a part of an AppendBatch."""
     return AppendBatch(lacs=[LacUpdate(ledger=WireRef(id=ref.id, key=ref.key), lac=lac)]).SerializeToString()
 
 
 def read_record(record: Record) -> tuple[RecordHeader, bytes, bytes]:
-    """A record's header, its bytes and the body, checked, each taken out of the message once: that copies it.
+    """Returns a verified record's header, its bytes and the body; each is read from the message once, because
+    that copies it.
 
-    Raises DataCorruption unless header and body are what their writer checksummed, UnsupportedFormat for a
-    record of a later release.
+    Raises DataCorruption on a checksum mismatch, UnsupportedFormat for a record of a later release.
     """
     raw, body = record.header, record.body
     header = decode_record_header(raw, WIRE_SALT)
@@ -73,18 +73,18 @@ def read_record(record: Record) -> tuple[RecordHeader, bytes, bytes]:
 
 
 def check_record(record: Record) -> RecordHeader:
-    """A record's header; raises as `read_record`."""
+    """Returns a verified record's header; raises as `read_record`."""
     return read_record(record)[0]
 
 
 def decode_run(record: Record) -> Run:
-    """The run in a record, checked; raises as `read_record`."""
+    """Decodes the run of a record; raises as `read_record`."""
     header, _, body = read_record(record)
     return run_of(header, body)
 
 
 def run_of(header: RecordHeader, body: bytes) -> Run:
-    """The run of a sound record's header and body."""
+    """Returns the run of a verified record's header and body."""
     bounds = header.entry_bounds()
     return Run(
         entries=[body[bounds[i] : bounds[i + 1]] for i in range(header.entry_count)],

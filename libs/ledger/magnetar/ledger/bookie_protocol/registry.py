@@ -1,13 +1,13 @@
-"""Which bookies are up, writable and where: what the registrations in metadata say, followed by a watch.
+"""The registered bookies with their modes and addresses, followed in metadata by a watch.
 
-A registration is a hint. One that is gone means that its bookie lost its session, which may be metadata's
-trouble: its address stays known, so that what is on it can still be read. While metadata does not answer,
-everything stays as it was.
+A registration is a hint. A missing one means that the bookie lost its session, possibly because of metadata:
+its address stays known, so that its entries can still be read. While metadata is unavailable everything stays
+unchanged.
 
-An address belongs to one bookie at a time, the one that registered it last: the address of a bookie that is
-gone may be given to another one, which must not be asked in its place.
+An address belongs to the bookie that registered it last: it may have been reassigned from a bookie that is
+gone to another one, which must not be used in its place.
 
-In which rack a bookie is, an operator may say in metadata, too: that comes before what the bookie says.
+A rack set by an operator in metadata overrides the bookie's own.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ log = get_logger(__name__)
 
 RETRY_AFTER_S: Final = 0.1
 RETRY_AFTER_MAX_S: Final = 2.0
-"""Between attempts to list again while metadata does not answer; the first wait, doubling up to the last."""
+"""Waits in seconds between attempts to list again while metadata is unavailable, as (first, longest);
+doubling.
+"""
 
 ADDRESSES_MAX: Final = 10_000
-"""Addresses remembered, of bookies that are up and that were."""
+"""Maximum addresses remembered, of registered and former bookies."""
 
 
 @dataclass(frozen=True, slots=True)
 class BookieInfo:
-    """A bookie as it registered itself, its rack as an operator says if one does."""
+    """A bookie's registration, with the rack set by an operator, if any."""
 
     bookie_id: str
     address: str
     """host:port of its gRPC server."""
     rack: str
     read_only: bool
-    """It takes no new fragments."""
+    """Whether it accepts no new fragments."""
     protocol_version: int
     free_bytes: int
-    """When it registered or last changed its mode."""
+    """Free bytes at its registration or last change of mode."""
     started_ms: int
     directory_id: bytes = b""
     """Id of its data directory; empty from a release that does not report it."""
@@ -56,7 +58,7 @@ class BookieInfo:
 
 
 class BookieRegistry:
-    """Follows the registrations. `start`, then ask; all calls on one loop."""
+    """Follows the registrations. Call `start` before any query; all calls on one loop."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys) -> None:
         self._metadata = metadata
@@ -64,7 +66,7 @@ class BookieRegistry:
         self._registered: dict[str, BookieInfo] = {}
         self._racks: dict[str, str] = {}
         self._up: dict[str, BookieInfo] = {}
-        # Where bookies are or were last, and which of them has an address.
+        # Current or last addresses of bookies, and the bookie that owns each address.
         self._places: dict[str, BookieInfo] = {}
         self._owners: dict[str, str] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -74,11 +76,11 @@ class BookieRegistry:
 
     @property
     def bookies(self) -> Mapping[str, BookieInfo]:
-        """Those registered now, by id; a live view."""
+        """The registered bookies by id; a live view."""
         return MappingProxyType(self._up)
 
     def writable(self) -> list[BookieInfo]:
-        """Those that take new fragments, in the order of their ids."""
+        """Returns the bookies that accept new fragments, in id order."""
         owners = self._owners
         return [
             info
@@ -87,22 +89,25 @@ class BookieRegistry:
         ]
 
     def address(self, bookie_id: str) -> str | None:
-        """Where a bookie is or was last; None for one that was never seen, or whose address is another
-        bookie's by now."""
+        """Returns the current or last address of a bookie; None if it was never seen, or its address now
+        belongs to another.
+        """
         found = self._places.get(bookie_id)
         return None if found is None else found.address
 
     def directory(self, bookie_id: str) -> bytes:
-        """The id of the data directory that a bookie has or had last there; b"" when it is not known."""
+        """Returns the id of the bookie's current or last data directory; b"" if unknown."""
         found = self._places.get(bookie_id)
         return b"" if found is None else found.directory_id
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, a plain call on the loop, whenever `bookies` became different."""
+        """Calls `listener` on the loop whenever `bookies` changed."""
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        """Follow from now on; returns once the registrations are known. Waits while metadata is away."""
+        """Starts following and returns once the registrations are loaded. Waits while metadata is
+        unavailable.
+        """
         keys = self._keys
         racks = _Followed(
             keys.bookie_racks_prefix, keys.bookie_of_rack, self._racks, _rack, self._racks_listed
@@ -120,7 +125,7 @@ class BookieRegistry:
         await self._registrations_listed.wait()
 
     async def close(self) -> None:
-        """Follow no more; what is known stays. Idempotent."""
+        """Stops following; the registrations read so far stay. Idempotent."""
         await self._tasks.close()
 
     async def _follow(self, what: _Followed) -> None:
@@ -173,7 +178,7 @@ class BookieRegistry:
         self._claim(info.address)
 
     def _claim(self, address: str) -> None:
-        """Give an address to the bookie that registered it last; of those that are gone none gets it back."""
+        """Assigns an address to the bookie that registered it last; former owners do not get it back."""
         claims = [info for info in self._registered.values() if info.address == address]
         if not claims:
             return
@@ -191,7 +196,7 @@ class BookieRegistry:
             self._forget(next(iter(self._places)), None)
 
     def _forget(self, bookie_id: str, address: str | None) -> None:
-        """A bookie is not where it was (anywhere, or at this address)."""
+        """Removes a bookie's address, any or this one."""
         found = self._places.get(bookie_id)
         if found is not None and address in (None, found.address):
             del self._places[bookie_id]
@@ -208,17 +213,17 @@ class BookieRegistry:
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """Keys of metadata, each about one bookie, and what they say."""
+    """Metadata keys that each concern one bookie, with their parsed values."""
 
     prefix: str
     bookie_of: Callable[[str], str]
     known: dict[str, Any]
     read: Callable[[str, bytes, int], Any]
-    """A bookie's value, of a version, as it is kept; None when it cannot be read."""
+    """Parses a bookie's value at a version; returns None if it is unreadable."""
     listed: asyncio.Event
 
     def apply(self, bookie_id: str, value: bytes | None, version: int) -> None:
-        """Take over one key, or its end."""
+        """Applies the change or removal of one key."""
         found = None if value is None else self.read(bookie_id, value, version)
         if found is None:
             self.known.pop(bookie_id, None)

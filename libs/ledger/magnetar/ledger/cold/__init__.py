@@ -1,6 +1,7 @@
-"""The cold tier: ledgers as Parquet objects, one row a message, which brokers, Spark and others read.
+"""The cold tier: offloaded ledgers as Parquet objects, one row per message, readable by brokers, Spark and
+others.
 
-`layout`, `columns`, `manifest`, `rows` and `sweep` need no package beside this distribution's own. What
-touches Parquet (`arrow_schema`, `part_writer`, `part_reader`) and object stores (`objects`) needs
-`magnetar-ledger[cold]`: import it where an offloaded ledger is at hand, not before.
+`layout`, `columns`, `manifest`, `rows` and `sweep` need no further package. Modules for Parquet
+(`arrow_schema`, `part_writer`, `part_reader`) and object stores (`objects`) need `magnetar-ledger[cold]`:
+import them only when an offloaded ledger is used.
 """

@@ -1,4 +1,4 @@
-"""COLUMNS as Arrow knows them. Needs pyarrow: `magnetar-ledger[cold]`."""
+"""The Arrow schema of COLUMNS. Needs pyarrow: `magnetar-ledger[cold]`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ _TYPES: Final[dict[ColumnType, Any]] = {
 ARROW_SCHEMA: Final = pa.schema(
     [pa.field(column.name, _TYPES[column.type], nullable=column.nullable) for column in COLUMNS]
 )
-"""Columns of every part, in this order. Descriptions of columns are not in it: they would stand in every
-object.
+"""Columns of every part, in this order. Column descriptions are left out, since every object would repeat
+them.
 """

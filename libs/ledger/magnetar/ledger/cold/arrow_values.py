@@ -1,4 +1,4 @@
-"""Values of Arrow's columns as Python's: several times quicker than one scalar after the other."""
+"""Fast conversion of Arrow columns to Python values, several times quicker than scalar by scalar."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 
 def values_of(column: Any) -> list[Any]:
-    """The values of a chunked array, as in `Rows.columns`: times are microseconds, null is None."""
+    """Returns the values of a chunked array, as in `Rows.columns`: times are microseconds, null is None."""
     values: list[Any] = []
     for chunk in column.chunks:
         values += _values(chunk)

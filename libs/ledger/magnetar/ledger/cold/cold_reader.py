@@ -1,10 +1,10 @@
-"""Reading an offloaded ledger from its objects, as if it still lay where it was written.
+"""Reads an offloaded ledger from its objects through the interface of an ordinary ledger reader.
 
-What stores the objects, and what is cached of them, is behind `ColdStore`: brokers have one over Parquet
-files (`magnetar.broker.cold`), simulations one in memory. Nothing here needs pyarrow.
+Storage and caching of objects are behind `ColdStore`: brokers have one over Parquet files
+(`magnetar.broker.cold`), simulations one in memory. Nothing here needs pyarrow.
 
-An entry that cannot be had from objects is never skipped: where the bookies' copy is gone it is the only one
-there is, and an object store that is away, or from which somebody took a file, can come back.
+An entry unreadable in objects is never skipped: without the bookies' copy it is the only one, and an
+unavailable object store, or a removed file, can come back.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from magnetar.common.errors import EntryUnknown, EntryUnreadable, NoSuchEntry
 from magnetar.ledger.ledger_store import LedgerRef, Run
 
 _COPIES: Final = 2
-"""An object store keeps several copies of what it keeps; what counts is that it is more than one."""
+"""Reported number of copies: object stores keep several, and any number above one means that a read may be
+retried.
+"""
 
 
 class ObjectsUnavailable(EntryUnknown):
-    """The objects of an offloaded ledger cannot be read now; nothing says that they are lost."""
+    """The objects of an offloaded ledger cannot be read now; they are not known to be lost."""
 
     retriable = True
 
 
 class ObjectsDamaged(EntryUnreadable):
-    """Objects of an offloaded ledger are missing, or are not those that were verified."""
+    """Objects of an offloaded ledger are missing, or differ from the verified ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColdLedger:
-    """A closed ledger of a topic, and where its objects are that a job has verified."""
+    """A closed ledger of a topic, with the location of its verified objects."""
 
     topic: str
     """Full name."""
@@ -39,7 +41,7 @@ class ColdLedger:
     ref: LedgerRef
     last_entry_id: int
     location: str
-    """URI below which the objects lie."""
+    """URI above the objects."""
     path: str
     """Path of this attempt's directory below the location."""
     attempt: bytes
@@ -47,13 +49,13 @@ class ColdLedger:
 
     @property
     def where(self) -> str:
-        """The directory of its objects, for messages."""
+        """Returns the directory of its objects, for messages."""
         return f"{self.location}/{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Facts about a ledger from its objects, after every byte was checked against its checksum."""
+    """Facts about a ledger from its objects, after every byte matched its checksum."""
 
     ledger: ColdLedger
     first_index: int
@@ -63,23 +65,23 @@ class Verified:
 
 
 class ColdStore(Protocol):
-    """The objects of offloaded ledgers. Safe to use from many tasks at once."""
+    """Reads objects of offloaded ledgers. Safe to use from many tasks at once."""
 
     async def read(self, ledger: ColdLedger, first: int, last: int, max_bytes: int) -> list[Run]:
-        """See `LedgerReader.read`; the range lies within the ledger.
+        """Reads entries as `LedgerReader.read`; the range must be within the ledger.
 
-        Raises ObjectsUnavailable, and ObjectsDamaged when the objects are not those that were verified.
+        Raises ObjectsUnavailable; ObjectsDamaged if the objects differ from the verified ones.
         """
         ...
 
     async def first_not_before(self, ledger: ColdLedger, publish_time_ms: int) -> int:
-        """The first entry whose broker publish time (ms) is at or after this; the one after the last when
-        there is none. Raises as `read`.
+        """Returns the first entry whose broker publish time (ms) is at or after this; the one after the last
+        if there is none. Raises as `read`.
         """
         ...
 
     async def verify(self, ledger: ColdLedger) -> Verified:
-        """Read every object of a ledger and compare it with its checksum and with what the ledger is.
+        """Reads every object of a ledger and compares it with its checksum and the ledger's data.
 
         Raises as `read`.
         """
@@ -87,7 +89,7 @@ class ColdStore(Protocol):
 
 
 class ColdLedgerReader:
-    """Implements `ledger_store.LedgerReader` for a ledger that is read from its objects."""
+    """Implements `ledger_store.LedgerReader` for a ledger read from its objects."""
 
     __slots__ = ("_store", "ledger")
 
@@ -105,7 +107,7 @@ class ColdLedgerReader:
 
     @property
     def copies(self) -> int:
-        """More than one, so that an entry which cannot be read is waited for and never skipped."""
+        """More than one, so that unreadable entries are retried and never skipped."""
         return _COPIES
 
     async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:

@@ -1,9 +1,8 @@
-"""The columns of offloaded messages: names, types and meanings, as Spark, DuckDB and pandas see them.
+"""The columns of offloaded messages: names, types and meanings, for Spark, DuckDB and pandas.
 
-Types are final: a column is never removed, renamed or retyped, and new ones come at the end. Numbers that
-Pulsar keeps as unsigned 64 bits (sequence ids, transaction ids) are the same bits as int64. Times are
-microseconds since 1970 UTC; a client's time that no calendar has (before 1970, after 9999) is null here and
-kept in the metadata.
+Columns are final: none is removed, renamed or retyped, and new ones come at the end. Pulsar's unsigned 64-bit
+numbers (sequence ids, transaction ids) have the same bits as int64. Times are microseconds since 1970 UTC; a
+client's time outside the calendar (before 1970, after 9999) is null here and kept in the metadata.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class EntryEnvelope(NamedTuple):
     """The contents of the column."""
 
     compression: int
-    """Compression of the published entry: a CompressionType. Its `metadata` says what holds for `payload`."""
+    """Compression of the published entry: a CompressionType. Its `metadata` describes `payload`."""
     run_flags: int
     message_count: int
     metadata: bytes
@@ -34,12 +34,12 @@ class EntryEnvelope(NamedTuple):
 
 
 def encode_envelope(compression: int, run_flags: int, message_count: int, metadata: bytes) -> bytes:
-    """The column's value."""
+    """Encodes the column's value."""
     return _HEAD.pack(ENVELOPE_FORMAT, compression, run_flags, message_count) + metadata
 
 
 def decode_envelope(data: bytes) -> EntryEnvelope:
-    """Raises DataCorruption, and UnsupportedFormat for one of a later release."""
+    """Decodes the column's value. Raises DataCorruption, and UnsupportedFormat for one of a later release."""
     if len(data) < ENVELOPE_HEAD_BYTES:
         raise DataCorruption(f"an entry's envelope of {len(data)} bytes")
     version, compression, run_flags, message_count = _HEAD.unpack_from(data)

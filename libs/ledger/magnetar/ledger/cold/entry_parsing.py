@@ -1,4 +1,4 @@
-"""Entries taken apart so that they can be put together again: their metadata's own bytes are kept."""
+"""Parsing of entries for later reassembly: the original bytes of their metadata are kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMPRESSION_FIELD: Final = 8
 
 
 def parse_stored(stored: bytes) -> MessageMetadata:
-    """Like `parse_metadata`, of the metadata's bytes alone."""
+    """Parses stored metadata bytes, like `parse_metadata`."""
     metadata = MessageMetadata()
     try:
         metadata.ParseFromString(stored)
@@ -27,15 +27,15 @@ def parse_stored(stored: bytes) -> MessageMetadata:
 
 
 def unknown_compression(metadata: MessageMetadata) -> bool:
-    """Protobuf puts a value that it does not know among the unknown fields."""
+    """Returns an unknown compression; protobuf keeps unknown enum values among the unknown fields."""
     unknown: Any = UnknownFieldSet(metadata)  # its stubs do not know that it can be iterated
     return any(field.field_number == _COMPRESSION_FIELD for field in unknown)
 
 
 def batch_parts(payload: bytes, message_count: int) -> Iterator[tuple[SingleMessageMetadata, bytes, bytes]]:
-    """(metadata, its bytes, payload) of each message. Raises DataCorruption where it does not fit.
+    """Yields (metadata, its bytes, payload) of each message. Raises DataCorruption if a message does not fit.
 
-    Like `batch_messages`, which does not keep the metadata's own bytes.
+    Like `batch_messages`, which does not keep the metadata's bytes.
     """
     position, end = 0, len(payload)
     for index in range(message_count):

@@ -1,4 +1,4 @@
-"""Runs of entries from rows: what a broker streams to consumers out of Parquet."""
+"""Rebuilds runs of entries from rows, which a broker streams from Parquet to consumers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ RUN_BYTES_MAX: Final = 4 << 20
 
 
 def runs_of(columns: Mapping[str, Sequence[Any]]) -> list[Run]:
-    """The entries of rows that begin and end with whole entries, in order.
+    """Returns the entries of rows that begin and end with whole entries, in order.
 
-    Needs REBUILD_COLUMNS. Consecutive entries that the broker took together come as one run again, up to
-    RUN_ENTRIES_MAX and RUN_BYTES_MAX, whatever the runs were. Raises DataCorruption for rows that are not
-    what `rows_of` makes.
+    Needs REBUILD_COLUMNS. Consecutive entries accepted together form one run again, up to RUN_ENTRIES_MAX and
+    RUN_BYTES_MAX, whatever the original runs were. Raises DataCorruption for rows not produced by `rows_of`.
     """
     envelopes = columns["entry_metadata"]
     starts = [row for row, envelope in enumerate(envelopes) if envelope is not None]
@@ -64,7 +63,7 @@ def runs_of(columns: Mapping[str, Sequence[Any]]) -> list[Run]:
 def _batch_payload(
     singles: Sequence[bytes | None], payloads: Sequence[bytes | None], start: int, stop: int
 ) -> bytes | None:
-    """None when something is missing."""
+    """Returns the batch's payload; None if something is missing."""
     parts: list[bytes] = []
     for row in range(start, stop):
         single, payload = singles[row], payloads[row]
@@ -75,7 +74,7 @@ def _batch_payload(
 
 
 class _Runs:
-    """Puts entries together."""
+    """Joins entries into runs."""
 
     __slots__ = ("_bytes", "_counts", "_next_index", "_run", "_runs")
 

@@ -1,7 +1,7 @@
-"""Messages of an entry as rows: the columns of each of its messages.
+"""Conversion of an entry's messages to rows.
 
-Fields mean what clients make of them: inside a batch a message's own metadata says key, properties and times;
-the batch's says the rest.
+Fields have the meaning that clients give them: inside a batch, key, properties and times come from a
+message's own metadata, other fields from the batch's.
 """
 
 from __future__ import annotations
@@ -38,18 +38,20 @@ from magnetar.ledger.cold.payload_codecs import decompress
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
 
 ENTRY_ROWS_MAX: Final = 100_000
-"""A larger batch is one raw row: a few hundred bytes, compressed, can hold a million empty messages."""
+"""Maximum rows of a batch; a larger batch becomes one raw row, since a few hundred compressed bytes can hold
+a million empty messages.
+"""
 
 _ROW_BYTES: Final = 64
 """Approximate bytes of a row's numbers."""
 
 
 class _Raw(Exception):
-    """An entry that is kept as it is."""
+    """An entry stored unchanged."""
 
 
 class EntryRows:
-    """Makes the rows of entries that come in order; not to be used once `add` raised."""
+    """Builds rows of entries in order; unusable after `add` raised."""
 
     __slots__ = (
         "_exact",
@@ -77,10 +79,10 @@ class EntryRows:
         self.first_entry_id = self.last_entry_id = -1
         self.max_publish_time_ms = 0
         self.byte_length = 0
-        """About how much all rows are, uncompressed."""
+        """Approximate uncompressed size of all rows in bytes."""
 
     def add(self, run: Run) -> None:
-        """The rows of a run."""
+        """Adds the rows of a run."""
         index = run.first_index
         counts = run.message_counts
         for number, entry in enumerate(run.entries):
@@ -89,7 +91,9 @@ class EntryRows:
             index += count
 
     def add_entry(self, run: Run, entry_id: int, entry: bytes, index: int, count: int) -> None:
-        """The rows of an entry of a run; `index` is its first message's, `count` how many it counts as."""
+        """Adds the rows of one entry; `index` is its first message's, `count` the number of messages it
+        counts as.
+        """
         assert entry_id > self.last_entry_id, "entries come in order"
         if self.first_entry_id < 0:
             self.first_entry_id = entry_id
@@ -120,7 +124,7 @@ class EntryRows:
         index: int,
         count: int,
     ) -> None:
-        """`stored` is the metadata's bytes. Raises before any row is added."""
+        """Adds a row per message; `stored` is the metadata's bytes. Raises before any row is added."""
         high = HIGH_TAGS in stored
         if run.flags & RUN_MARKER or (high and metadata.HasField("marker_type")):
             raise _Raw("marker")
@@ -263,7 +267,7 @@ class EntryRows:
         count: int,
         reason: str,
     ) -> None:
-        """With what its metadata says, where that can be read: of a batch mostly its first message's."""
+        """Adds a raw row with its readable metadata, which for a batch is mostly its first message's."""
         self._count_bytes(len(entry) + _ROW_BYTES)
         if metadata is not None:
             stored = entry[ENTRY_HEADER_BYTES : payload_offset(entry)]

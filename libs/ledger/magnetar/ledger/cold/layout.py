@@ -50,7 +50,8 @@ FILE_METADATA: Final = (
 """Keys of a part's Parquet metadata; all values are text, numbers decimal."""
 
 SEGMENT_CHARS_MAX: Final = 200
-"""Characters of an escaped name; file systems take 255. A longer one is cut and gets a hash."""
+"""Maximum characters of an escaped name; file systems allow 255. A longer one is truncated and gets a hash.
+"""
 
 _CUT_CHARS: Final = 120
 _CUT_MARK: Final = "!-"
@@ -79,7 +80,7 @@ class AttemptPath:
 
 
 def escape(name: str) -> str:
-    """A name as one segment of a path; different names give different segments."""
+    """Escapes a name as one path segment; different names give different segments."""
     encoded = name.encode()
     parts = [chr(byte) if byte in _SAFE else f"!{byte:02X}" for byte in encoded]
     if encoded[:1] and encoded[0] in _HIDING:
@@ -92,19 +93,21 @@ def escape(name: str) -> str:
 
 
 def unescape(segment: str) -> str:
-    """The name of a segment; of one that was cut, its beginning and its hash. Raises ValueError."""
+    """Returns the name of a segment; for a truncated one, its beginning and hash. Raises ValueError."""
     name, mark, digest = segment.partition(_CUT_MARK)
     encoded = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), name).encode("latin-1")
     return encoded.decode(errors="ignore" if mark else "strict") + mark + digest
 
 
 def topic_path(topic: TopicName) -> str:
-    """The directory of a topic's ledgers, below the location."""
+    """Returns the directory of a topic's ledgers, relative to the location."""
     return "/".join((escape(topic.tenant), escape(topic.namespace.namespace), escape(topic.local_name)))
 
 
 def attempt_path(topic: TopicName, ledger_id: int, attempt: bytes) -> str:
-    """The directory of an attempt's objects, below the location: neither begins nor ends with '/'."""
+    """Returns the directory of an attempt's objects, relative to the location, without leading or trailing
+    '/'.
+    """
     assert len(attempt) == ATTEMPT_BYTES, "an attempt is 16 random bytes"
     assert topic.persistent, "only persistent topics have ledgers"
     return f"{topic_path(topic)}/ledger={ledger_id}/attempt={attempt.hex()}"
@@ -125,5 +128,5 @@ def parse_attempt_path(path: str) -> AttemptPath | None:
 
 
 def part_name(number: int) -> str:
-    """The name of a part, from 0, within its attempt's directory; they sort as their entries do."""
+    """Returns the name of a part, counted from 0; names sort like their entries."""
     return f"part-{number:05d}.parquet"

@@ -1,4 +1,4 @@
-"""Objects that are files of this machine: whole or not there, also after a power loss."""
+"""Objects stored as local files: complete or absent, also after a power loss."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 _TRIES: Final = 5
-"""Whoever deletes objects takes directories away that are empty, perhaps one that was just made for this."""
+"""Attempts at a write: a concurrent deletion may remove an empty directory just created for it."""
 
 
 def copy_durably(local: str, path: str) -> None:
-    """A file's bytes as the object `path`. Raises OSError."""
+    """Copies a file durably to the object `path`. Raises OSError."""
     with open(local, "rb") as source:
 
         def pieces() -> Iterator[bytes]:
@@ -24,7 +24,7 @@ def copy_durably(local: str, path: str) -> None:
 
 
 def write_durably(path: str, data: bytes) -> None:
-    """`data` as the object `path`. Raises OSError."""
+    """Writes `data` durably as the object `path`. Raises OSError."""
     _write_in_a_few_tries(path, lambda: iter((data,)))
 
 
@@ -42,7 +42,7 @@ def _write_in_a_few_tries(path: str, pieces: Callable[[], Iterator[bytes]]) -> N
 
 
 def _write(path: str, pieces: Iterable[bytes]) -> None:
-    """Write under a temporary name first, so that an object with its own name is always whole."""
+    """Writes under a temporary name first, so that an object with its final name is always complete."""
     directory, name = os.path.split(path)
     changed = _make_directories(directory)
     unfinished = os.path.join(directory, f".{name}.{os.getpid()}-{threading.get_ident()}.unfinished")
@@ -62,7 +62,7 @@ def _write(path: str, pieces: Iterable[bytes]) -> None:
 
 
 def _make_directories(directory: str) -> Sequence[str]:
-    """Make it and those above it; itself and every one in which another was made."""
+    """Creates a directory and its parents, and syncs each directory that received an entry."""
     changed = [directory]
     above = directory
     while not os.path.isdir(above):

@@ -1,7 +1,7 @@
-"""The manifest of an offloaded ledger: which parts it has, and what is in them.
+"""The manifest of an offloaded ledger: the list of its parts and their contents.
 
-A JSON object, written after every part is whole; its SHA-256 stands in metadata, so nothing but what the job
-verified counts. Keys that a later release adds are ignored, a later `format_version` is refused.
+A JSON object, written after every part is complete; its SHA-256 is in metadata, so that only verified content
+counts. Keys added by later releases are ignored, a later `format_version` is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magnetar.common.errors import DataCorruption
 FORMAT_VERSION: Final = 1
 
 PARTS_MAX: Final = 100_000
-"""Parts of one ledger, as many as their names can sort."""
+"""Maximum parts of one ledger, limited by the sortable part names."""
 
 _PART_NAME: Final = re.compile(r"part-[0-9]{5}\.parquet")
 _INT64_MAX: Final = 2**63 - 1
@@ -26,7 +26,7 @@ _UINT32_MAX: Final = 2**32 - 1
 
 
 class ManifestInvalid(DataCorruption):
-    """A manifest is not one that this release can rely on; the message says what is wrong with it."""
+    """This release cannot use the manifest; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +40,21 @@ class Part:
     rows: int
     entries: int
     raw_entries: int
-    """Kept as one raw row each: encrypted, or not to be decoded."""
+    """Entries stored as one raw row each: encrypted, or undecodable."""
     byte_length: int
     """Size of the object."""
     sha256: bytes
     """Digest of the object."""
     payload_crc32c: int
-    """CRC32-C of the payloads of all rows, one after the other."""
+    """CRC32-C of the payloads of all rows, concatenated."""
     payload_bytes: int
     raw_crc32c: int
-    """CRC32-C of the raw entries of all rows, one after the other."""
+    """CRC32-C of the raw entries of all rows, concatenated."""
     raw_bytes: int
     footer_crc32c: int = 0
     """CRC32-C of the object's last `footer_bytes`, which readers read first and always check."""
     footer_bytes: int = 0
-    """0: the CRC is not known."""
+    """Length of that footer in bytes; 0 if the CRC is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +64,20 @@ class Manifest:
     topic: str
     """Full name, of the partition."""
     creation_id: int
-    """Creation id of the topic: another topic of the same name has another."""
+    """Creation id of the topic, which distinguishes topics of the same name."""
     ledger_id: int
     ledger_key: int
     attempt: bytes
     first_entry_id: int
     last_entry_id: int
-    """-1: the ledger is empty."""
+    """The last entry id; -1 for an empty ledger."""
     entries: int
     rows: int
     raw_entries: int
     first_index: int
     """Topic-wide index of its first message."""
     max_publish_time_ms: int
-    """The latest time at which the broker took an entry, ms since 1970 UTC."""
+    """The latest time at which the broker accepted an entry, ms since 1970 UTC."""
     exact: bool
     """Rows keep the bytes of their entries verbatim."""
     parts: tuple[Part, ...]
@@ -92,7 +92,7 @@ class Manifest:
         return sum(part.byte_length for part in self.parts)
 
     def part_of(self, entry_id: int) -> int:
-        """The index in `parts` of the part with an entry; raises IndexError when the ledger has no such."""
+        """Returns the index in `parts` of the part with an entry; raises IndexError without one."""
         low, high = 0, len(self.parts)
         while low < high:
             middle = (low + high) // 2
@@ -105,7 +105,7 @@ class Manifest:
         return low
 
     def to_json(self) -> bytes:
-        """The canonical bytes: equal manifests give equal ones. Raises ManifestInvalid."""
+        """Returns the canonical JSON bytes: equal manifests give equal bytes. Raises ManifestInvalid."""
         _check(self)
         # Random 64-bit numbers as text: most JSON readers keep 53 bits of a number.
         value: dict[str, Any] = {
@@ -149,7 +149,7 @@ class Manifest:
 
     @staticmethod
     def from_json(data: bytes) -> Manifest:
-        """Raises ManifestInvalid."""
+        """Parses a manifest. Raises ManifestInvalid."""
         try:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -209,7 +209,7 @@ def _part(value: Any) -> Part:
 
 
 def _check(manifest: Manifest) -> None:
-    """That the numbers agree with each other: no gap, no overlap, sums right."""
+    """Checks that the numbers are consistent: no gap, no overlap, correct sums."""
     what = f"the manifest of ledger {manifest.ledger_id}"
     if len(manifest.attempt) != 16:
         raise ManifestInvalid(f"{what} has an attempt of {len(manifest.attempt)} bytes, not 16")

@@ -1,11 +1,11 @@
-"""Ownership mark of a location: a small object at its root that names the instance of one cluster's metadata.
+"""Ownership marker of a location: a small object at its root with the instance id of one cluster's metadata.
 
-Which objects nobody needs is for the metadata to say whose ledgers they are. Another cluster's metadata knows
-none of them, and a sweep that asked it would delete them all. So a job marks a location before it writes
-there and looks again before its objects count, and who sweeps looks at the mark before anything is deleted.
+Only the metadata of the cluster that wrote the objects can decide which are unused. Another cluster's
+metadata lists none of them, so a sweep based on it would delete them all. So a job marks a location before it
+writes and checks the marker before its objects count, and a sweep checks it before any deletion.
 
-The mark is written once. Jobs of two clusters that find none at the same moment both write; the second mark
-stays, and the job whose mark it is not sees so before its objects count.
+The marker is written once. Jobs of two clusters that find none at the same moment both write; the second
+marker stays, and the other job detects that before its objects count.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from magnetar.ledger.cold.objects import NoSuchObject, ObjectStoreError
 
 MARKER_NAME: Final = "_magnetar.json"
-"""Hidden from those who read every Parquet file below the location."""
+"""Name of the marker, hidden from tools that read every Parquet file below the location."""
 
 INSTANCE_BYTES: Final = 16
 
@@ -38,19 +38,19 @@ class MarkedStore(Protocol):
     """The objects at a location (`magnetar.ledger.cold.objects.ObjectStore`); calls block."""
 
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """Raises NoSuchObject, ObjectStoreError."""
+        """Reads a part of an object. Raises NoSuchObject, ObjectStoreError."""
         ...
 
     def put_bytes(self, path: str, data: bytes) -> None:
-        """Raises ObjectStoreError."""
+        """Writes an object. Raises ObjectStoreError."""
         ...
 
 
 class ReadableStore(Protocol):
-    """The part of it that looks."""
+    """The read-only part of MarkedStore."""
 
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """Raises NoSuchObject, ObjectStoreError."""
+        """Reads a part of an object. Raises NoSuchObject, ObjectStoreError."""
         ...
 
 
@@ -61,9 +61,9 @@ def encode_marker(instance_id: bytes) -> bytes:
 
 
 def owner_of(store: ReadableStore) -> bytes | None:
-    """The instance id of the cluster whose location it is; None when no job has marked it.
+    """Returns the instance id of the location's cluster; None if no job has marked it.
 
-    Raises LocationNotOurs when the marker says nothing that is understood, ObjectStoreError.
+    Raises LocationNotOurs if the marker is invalid, ObjectStoreError.
     """
     try:
         data = store.read(MARKER_NAME, 0, _BYTES_MAX)
@@ -80,9 +80,9 @@ def owner_of(store: ReadableStore) -> bytes | None:
 
 
 def claim(store: MarkedStore, instance_id: bytes) -> None:
-    """Mark a location as this cluster's, unless it is so already.
+    """Marks a location for this cluster, unless already marked.
 
-    Raises LocationNotOurs when it is another one's, ObjectStoreError.
+    Raises LocationNotOurs if it belongs to another cluster, ObjectStoreError.
     """
     owner = owner_of(store)
     if owner is None:
@@ -93,9 +93,9 @@ def claim(store: MarkedStore, instance_id: bytes) -> None:
 
 
 def check(store: ReadableStore, instance_id: bytes, *, may_lack: bool = False) -> None:
-    """Look whether this cluster's metadata may say what goes at a location; without a marker nobody knows.
+    """Checks that this cluster owns a location, so that its metadata may decide about deletions there.
 
-    Raises LocationNotOurs when it may not, ObjectStoreError.
+    Raises LocationNotOurs otherwise (or without a marker, unless `may_lack`), ObjectStoreError.
     """
     owner = owner_of(store)
     if owner is None:

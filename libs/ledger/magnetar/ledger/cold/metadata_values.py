@@ -1,4 +1,4 @@
-"""Fields of a message's metadata as values of columns."""
+"""Conversion of message metadata fields to column values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 from magnetar.ledger.cold.columns import COLUMN_NAMES
 
 _CALENDAR_MS_MAX: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999: what SQL and Python know as a time."""
+"""The last millisecond of the year 9999, the maximum time in SQL and Python."""
 
-# Without its tag's bytes a field is not there, and protobuf, which is slower, need not be asked. (A tag may
-# be written longer than it has to be: who does that hides a field from columns, not from consumers.)
+# Without its tag's bytes a field is absent, which saves the slower protobuf lookup. (A tag may be encoded
+# longer than necessary: such a field is hidden from columns, not from consumers.)
 PROPERTIES_TAG: Final = b"\x22"
 SINGLE_PROPERTIES_TAG: Final = b"\x0a"
 REPLICATED_TAG: Final = b"\x2a"
@@ -31,17 +31,17 @@ NOTHING_COMMON: Final = (None,) * len(COMMON_COLUMNS)
 
 
 def int64(number: int) -> int:
-    """An unsigned 64-bit number as the signed one with the same bits."""
+    """Returns an unsigned 64-bit number as the signed one with the same bits."""
     return number if number < 1 << 63 else number - (1 << 64)
 
 
 def time_us(time_ms: int) -> int | None:
-    """Microseconds of a client's milliseconds; None for what is no date."""
+    """Converts a client's milliseconds to microseconds; None outside of the calendar."""
     return time_ms * 1000 if 0 <= time_ms <= _CALENDAR_MS_MAX else None
 
 
 def text(value: Any) -> str:
-    """Protobuf gives `bytes` for text that is not UTF-8."""
+    """Returns a text value; protobuf returns `bytes` for text that is not UTF-8."""
     return value if type(value) is str else bytes(value).decode(errors="replace")
 
 
@@ -52,7 +52,7 @@ def properties_of(pairs: Any) -> Sequence[tuple[str, str]]:
 
 
 def key_of(own: Any) -> tuple[str | None, bytes | None]:
-    """(key as text, key as bytes when the producer's keys are bytes)."""
+    """Returns (key as text, key as bytes if the producer's keys are bytes)."""
     if not own.HasField("partition_key") or own.null_partition_key:
         return None, None
     key = text(own.partition_key)
@@ -65,7 +65,7 @@ def key_of(own: Any) -> tuple[str | None, bytes | None]:
 
 
 def common_values(metadata: MessageMetadata) -> tuple[Any, ...]:
-    """The columns of COMMON_COLUMNS: the same for all messages of an entry."""
+    """Returns the columns of COMMON_COLUMNS, which all messages of an entry share."""
     has = metadata.HasField
     chunk = metadata.num_chunks_from_msg > 1
     in_transaction = has("txnid_most_bits") and has("txnid_least_bits")

@@ -1,4 +1,4 @@
-"""An object as a file: each read is one request to the store."""
+"""A file interface of an object: each read is one request to the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class ObjectFile(io.RawIOBase):
-    """Reads an object of known size by `read(path, offset, length)`; raises what that does."""
+    """Reads an object of known size through `read(path, offset, length)`; raises the same errors."""
 
     def __init__(self, read: Callable[[str, int, int], bytes], path: str, size: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class ObjectFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Fewer bytes only at the end."""
+        """Reads bytes; fewer only at the end."""
         left = self._size - self._position
         length = left if size is None or size < 0 else min(size, left)
         if length <= 0:

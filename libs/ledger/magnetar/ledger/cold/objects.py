@@ -1,11 +1,11 @@
 """Objects at a location, over fsspec. Needs `magnetar-ledger[cold]`.
 
-A location is a URI: file:///dir, s3://bucket/prefix, and what else an installed fsspec knows. Credentials
-come from the environment (for S3 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and the like) and
+A location is a URI: file:///dir, s3://bucket/prefix, and others known to an installed fsspec. Credentials
+come from the environment (for S3 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and the like),
 never from the location. Paths are relative to it, with '/'.
 
-Calls block, are safe from several threads, and are tried again a few times by the library below where that
-makes sense; so an error is final as far as this call goes, and `retriable` says whether a later one may do.
+Calls block, are safe from several threads, and are retried a few times by the underlying library where that
+makes sense; so an error is final for this call, and `retriable` tells whether a later call may succeed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from magnetar.ledger.cold.local_objects import copy_durably, write_durably
 from magnetar.ledger.cold.object_file import ObjectFile
 
 ATTEMPTS_MAX: Final = 3
-"""Tries of one request to S3, with growing pauses that differ between processes."""
+"""Attempts of one request to S3, with growing, randomized pauses."""
 ROUNDS_MAX: Final = 2
-"""So often s3fs repeats all that (and does so once more around reads, for answers that end too early). With
-these numbers a store that takes connections and never answers is given up after about two minutes."""
+"""Number of times s3fs repeats all attempts (once more around reads, for truncated answers). With these
+numbers an unresponsive store is given up after about two minutes.
+"""
 CONNECT_TIMEOUT_S: Final = 5
 READ_TIMEOUT_S: Final = 10
-"""Without a byte."""
+"""Read timeout in seconds without a byte."""
 
 _PACKAGES: Final = {
     "s3": "pip install 'magnetar-broker[cold]' or 's3fs'",
@@ -42,27 +43,27 @@ _PACKAGES: Final = {
 _LOCAL: Final = ("file", "local")
 _S3: Final = ("s3", "s3a")
 _FLAT: Final = ("gs", "gcs", "abfs", "abfss", "az")
-"""Have no directories, like S3; making one would make a bucket."""
+"""Protocols without directories, like S3, where creating one would create a bucket."""
 _S3_UPLOAD: Final = {"chunksize": 16 << 20, "max_concurrency": 2}
-"""Otherwise it would have a hundred MB and more of a file in memory."""
+"""Upload settings for S3: by default a hundred MB and more of a file would be in memory."""
 _FINAL: Final = frozenset(
     {errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENAMETOOLONG, errno.EMSGSIZE, errno.EROFS, errno.ENOTDIR}
 )
-"""Errors that the next try would meet again."""
+"""Errors that a retry would meet again."""
 
 
 class ObjectStoreError(StorageError):
-    """An object store refused, and will refuse again: permissions, a missing bucket, a bad name."""
+    """The object store refused permanently: permissions, a missing bucket, an invalid name."""
 
 
 class ObjectStoreUnavailable(ObjectStoreError):
-    """An object store did not answer, or not in order; a later call may do."""
+    """The object store did not answer, or not correctly; a later call may succeed."""
 
     retriable = True
 
 
 class NoSuchObject(ObjectStoreError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class StoredObject(NamedTuple):
@@ -76,10 +77,10 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStore:
-    """The objects below one location. Make it with `open_store`."""
+    """The objects below one location. Create it with `open_store`."""
 
     def __init__(self, location: str, fs: Any, root: str) -> None:
-        """`fs` is an fsspec file system, `root` the location as it knows it."""
+        """Creates a store. `fs` is an fsspec file system, `root` the location in its form."""
         self.location = location
         self._fs = fs
         self._root = root.rstrip("/")
@@ -89,13 +90,13 @@ class ObjectStore:
         self._flat = self._s3 or protocol in _FLAT
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Bytes of an object, fewer only at its end. Raises NoSuchObject, ObjectStoreError."""
+        """Returns bytes of an object, fewer only at its end. Raises NoSuchObject, ObjectStoreError."""
         start = None if length is None and not offset else offset
         end = None if length is None else offset + length
         return bytes(self._call("read", path, lambda full: self._cat(full, start, end)))
 
     def size(self, path: str) -> int:
-        """Raises NoSuchObject, ObjectStoreError."""
+        """Returns the size in bytes. Raises NoSuchObject, ObjectStoreError."""
         info = self._call("look up", path, self._fs.info)
         if info.get("type") == "directory":
             raise NoSuchObject(f"{self._named(path)} is a directory, not an object")
@@ -110,33 +111,33 @@ class ObjectStore:
         return True
 
     def open(self, path: str, size: int | None = None) -> ObjectFile:
-        """An object as a binary file that can seek; the caller closes it. Raises NoSuchObject.
+        """Opens an object as a seekable binary file; the caller closes it. Raises NoSuchObject.
 
-        With its `size`, where that is known, nothing is asked before the first read. Each read is one request
-        for what is asked for, without read-ahead: Parquet knows what it needs. Reading raises NoSuchObject,
-        ObjectStoreError.
+        With a known `size`, no request is made before the first read. Each read is one request without
+        read-ahead, since Parquet requests exact ranges. Reading raises NoSuchObject, ObjectStoreError.
         """
         return ObjectFile(self.read, path, self.size(path) if size is None else size)
 
     def put_file(self, local: str, path: str) -> None:
-        """Copy a local file to an object, which is whole and durable then. Raises ObjectStoreError."""
+        """Copies a local file to an object, complete and durable on return. Raises ObjectStoreError."""
         if self._local:
             self._call("write", path, lambda full: copy_durably(local, full))
         else:
             self._call("write", path, lambda full: self._put_file(local, full))
 
     def put_bytes(self, path: str, data: bytes) -> None:
-        """Write an object, which is whole and durable then. Raises ObjectStoreError."""
+        """Writes an object, complete and durable on return. Raises ObjectStoreError."""
         if self._local:
             self._call("write", path, lambda full: write_durably(full, data))
         else:
             self._call("write", path, lambda full: self._put_bytes(full, data))
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Every object below a directory, in no order, a directory at a time; none when it is not there.
+        """Yields every object below a directory, unordered, one directory at a time; none if it does not
+        exist.
 
-        On S3 a request tells of a thousand objects, wherever they lie; elsewhere each directory takes one.
-        Raises ObjectStoreError, then and while it goes on.
+        On S3 a request lists a thousand objects of any directory; elsewhere each directory takes one request.
+        Raises ObjectStoreError, also during iteration.
         """
         if self._s3:
             yield from self._list_flat(prefix)
@@ -155,7 +156,7 @@ class ObjectStore:
                     )
 
     def delete(self, path: str) -> None:
-        """Delete an object; that it is gone already is no error. Raises ObjectStoreError."""
+        """Deletes an object; a missing object is not an error. Raises ObjectStoreError."""
         with contextlib.suppress(NoSuchObject):
             self._call("delete", path, self._fs.rm_file)
             if self._local:
@@ -192,7 +193,7 @@ class ObjectStore:
         try:
             found: bytes = self._fs.cat_file(full, start=start, end=end)
         except OSError as error:
-            # S3 has an error for a range of which nothing is there.
+            # S3 returns an error for a range beyond the object's end.
             if start is None or error.errno != errno.EINVAL or start < int(self._fs.info(full)["size"]):
                 raise
             return b""
@@ -211,7 +212,7 @@ class ObjectStore:
             self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
 
     def _prune(self, path: str) -> None:
-        """Directories that a deletion left empty go with it: an object store has none."""
+        """Removes directories left empty by a deletion, which object stores do not have."""
         parent = os.path.dirname(self._full(path))
         with contextlib.suppress(OSError):
             while len(parent) > len(self._root):
@@ -259,7 +260,7 @@ def _typed(error: Exception, what: str) -> ObjectStoreError:
 
 
 def _modified_ms(info: dict[str, Any]) -> int:
-    """fsspec leaves it to each file system what it is called."""
+    """Returns the modification time; fsspec file systems differ in its name."""
     for name in ("LastModified", "last_modified", "mtime", "updated", "created"):
         value: Any = info.get(name)
         if isinstance(value, (int, float)):
@@ -270,7 +271,7 @@ def _modified_ms(info: dict[str, Any]) -> int:
 
 
 def open_store(location: str) -> ObjectStore:
-    """The store of a location. Asks nothing of it yet. Raises ConfigError with what to do."""
+    """Returns the store of a location, without any request. Raises ConfigError with what to do."""
     scheme = urlsplit(location).scheme
     if not scheme:
         raise ConfigError(
@@ -302,7 +303,7 @@ def _options(scheme: str) -> dict[str, Any]:
     if scheme not in _S3:
         return {}
     return {
-        # Read here though the library would as well: it keeps connections by these options.
+        # Read here although the library would as well, because it caches connections by these options.
         "endpoint_url": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
         "use_listings_cache": False,
         "config_kwargs": {

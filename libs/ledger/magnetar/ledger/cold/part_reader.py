@@ -37,7 +37,7 @@ class RowGroup:
     last_entry_id: int
     rows: int
     first_publish_time_ms: int
-    """The earliest and the latest time at which the broker took one of its entries."""
+    """The earliest and the latest time at which the broker accepted one of its entries, ms since 1970 UTC."""
     last_publish_time_ms: int
     first_index: int
     """Topic-wide index of its first message."""
@@ -63,18 +63,18 @@ class Footer:
 
     @property
     def byte_length(self) -> int:
-        """About what it takes in memory."""
+        """Approximate memory in bytes."""
         return 1024 + int(self.metadata.serialized_size) * 2
 
     def row_groups_for(self, first_entry_id: int, last_entry_id: int) -> range:
-        """The numbers of the row groups with any of these entries, both inclusive."""
+        """Returns the numbers of the row groups with any of these entries, both inclusive."""
         groups = self.row_groups
         start = bisect_left(groups, first_entry_id, key=lambda group: group.last_entry_id)
         stop = bisect_right(groups, last_entry_id, key=lambda group: group.first_entry_id)
         return range(start, max(start, stop))
 
     def row_group_of(self, entry_id: int) -> int:
-        """The number of the row group with an entry; raises IndexError when the part has no such."""
+        """Returns the number of the row group with an entry; raises IndexError without one."""
         found = self.row_groups_for(entry_id, entry_id)
         if not found:
             raise IndexError(f"entry {entry_id} is not among {self.first_entry_id} to {self.last_entry_id}")
@@ -94,7 +94,7 @@ class Checked:
     raw_bytes: int
 
     def differences(self, part: Part) -> list[str]:
-        """Describe the differences from the manifest in words; empty: none."""
+        """Describes the differences from the manifest; empty: none."""
         return [
             f"{part.name}: {name} is {found}, expected {getattr(part, name)}"
             for name in self.__slots__
@@ -106,10 +106,11 @@ class PartReader:
     """Reads one part from `source`: a path, or an open binary file that can seek, which the caller closes."""
 
     def __init__(self, source: Any, footer: Footer | None = None, *, part: Part | None = None) -> None:
-        """Reads the footer unless it is given; against what the manifest says of it, where `part` is.
+        """Creates a reader. Reads the footer unless given, and compares it with the manifest's `part` if
+        given.
 
-        Raises DataCorruption, UnsupportedFormat, the source's own errors. Without `part`, only what has not
-        been damaged may be opened: Arrow does not survive every footer.
+        Raises DataCorruption, UnsupportedFormat, the source's own errors. Without `part`, open only intact
+        files: Arrow crashes on some damaged footers.
         """
         self.footer = read_footer(source, part) if footer is None else footer
         with _arrow_errors("a part cannot be opened"):
@@ -118,7 +119,7 @@ class PartReader:
             )
 
     def close(self) -> None:
-        """Let the source go; one that was given as a path is closed."""
+        """Releases the source; a file opened from a path is closed."""
         self._file.close()
 
     def __enter__(self) -> PartReader:
@@ -128,7 +129,7 @@ class PartReader:
         self.close()
 
     def read_table(self, row_groups: Iterable[int], columns: Sequence[str] = COLUMN_NAMES) -> Any:
-        """A pyarrow.Table of these columns of these row groups, in order. Raises DataCorruption."""
+        """Returns a pyarrow.Table of these columns and row groups, in order. Raises DataCorruption."""
         with _arrow_errors("rows of a part cannot be read"):
             return self._file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
 
@@ -140,11 +141,13 @@ class PartReader:
         return {name: values_of(table[name]) for name in columns}
 
     def read_runs(self, row_groups: Iterable[int]) -> list[Run]:
-        """The entries of these row groups. Raises DataCorruption."""
+        """Returns the entries of these row groups. Raises DataCorruption."""
         return runs_of(self.read_rows(row_groups, REBUILD_COLUMNS))
 
     def check(self) -> Checked:
-        """Read everything back, a row group at a time: what is found, to be compared with the manifest."""
+        """Reads everything back, one row group at a time; returns the findings to compare with the
+        manifest.
+        """
         rows = entries = raw_entries = payload_bytes = raw_bytes = 0
         payload_crc = raw_crc = 0
         for group in self.footer.row_groups:
@@ -162,7 +165,7 @@ class PartReader:
 
 
 def read_footer(source: Any, part: Part | None = None) -> Footer:
-    """The footer of a part, to be kept: see PartReader. Raises DataCorruption, UnsupportedFormat."""
+    """Reads the footer of a part, for reuse: see PartReader. Raises DataCorruption, UnsupportedFormat."""
     if part is not None and part.footer_bytes:
         source = io.BytesIO(_checked_footer(source, part))
     with _arrow_errors("a part that is not Parquet"):
@@ -176,7 +179,7 @@ def read_footer(source: Any, part: Part | None = None) -> Footer:
 
 
 def _checked_footer(source: Any, part: Part) -> bytes:
-    """Raises DataCorruption."""
+    """Reads and verifies a footer. Raises DataCorruption."""
     if isinstance(source, (str, Path)):
         with open(source, "rb") as file:
             return _checked_footer(file, part)
@@ -189,7 +192,9 @@ def _checked_footer(source: Any, part: Part) -> bytes:
 
 @contextmanager
 def _arrow_errors(what: str) -> Iterator[None]:
-    """Arrow's errors as DataCorruption; those of the source, which have a number, as they are."""
+    """Converts Arrow's errors to DataCorruption; errors of the source, which have an errno, pass
+    unchanged.
+    """
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

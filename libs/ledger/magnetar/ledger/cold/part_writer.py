@@ -1,8 +1,8 @@
 """Writes one part: rows of consecutive entries, as a Parquet object. Needs pyarrow (`magnetar-ledger[cold]`).
 
-Row groups are about 16 MB uncompressed and begin and end with whole entries, so that any of them can be
-turned into entries alone. Rows stand in the order of (entry_id, batch_index), which the file says of itself;
-pages have a checksum, and an index with the least and the greatest value of ids, times and keys.
+Row groups are about 16 MB uncompressed and begin and end with whole entries, so that each can be converted to
+entries alone. Rows are ordered by (entry_id, batch_index), which the file declares; pages have a checksum,
+and an index with the minimum and maximum of ids, times and keys.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from magnetar.ledger.cold.manifest import FORMAT_VERSION, Part
 from magnetar.ledger.cold.rows import Rows, checksum_values
 
 ROW_GROUP_BYTES: Final = 16 << 20
-"""Uncompressed, about. One entry more than that is a row group of its own."""
+"""Approximate uncompressed size of a row group; a larger entry has a row group of its own."""
 
 _COMPRESSION_LEVEL: Final = 3
 
 _PLAIN: Final = ("payload", "raw_entry", "entry_metadata", "message_metadata")
-"""Neither sorted nor looked for: no dictionary, no least and greatest value."""
+"""Columns neither sorted nor searched: no dictionary, no minimum and maximum."""
 
 _DELTAS: Final = (
     "entry_id",
@@ -42,7 +42,7 @@ _DELTAS: Final = (
     "chunk_id",
     "txn_least",
 )
-"""Mostly a little more than the row before."""
+"""Columns whose values mostly increase slightly from row to row."""
 
 _PROPERTY_COLUMNS: Final = ("properties.key_value.key", "properties.key_value.value")
 
@@ -92,7 +92,9 @@ class PartWriter:
         return self._sink.byte_length
 
     def write(self, rows: Rows) -> None:
-        """Take whole entries that follow those before. Raises ValueError for others, and what `sink` does."""
+        """Adds whole entries that follow the previous ones. Raises ValueError for others, and the errors of
+        `sink`.
+        """
         if not rows.entries:
             return
         if self._last_entry_id >= 0 and rows.first_entry_id != self._last_entry_id + 1:
@@ -129,7 +131,9 @@ class PartWriter:
         self._waiting_bytes = waiting
 
     def close(self) -> Part:
-        """Write what waits, and the footer; what is in the part. Raises ValueError when nothing is."""
+        """Writes pending rows and the footer; returns the part's description. Raises ValueError without any
+        row.
+        """
         if not self._entries:
             raise ValueError(f"part {self._info.name} of ledger {self._info.ledger_id} has no entries")
         told = {
@@ -147,7 +151,7 @@ class PartWriter:
             self._writer.add_key_value_metadata(told)
             end = self._sink.note_end()
             self._writer.close()
-        # Parquet ends with the length of its footer (4), which counts neither itself nor the magic (4).
+        # Parquet ends with the footer's length (4 bytes), which excludes itself and the magic (4 bytes).
         footer = end[-8 - int.from_bytes(end[-8:-4], "little") :]
         return Part(
             name=self._info.name,
@@ -182,7 +186,9 @@ class PartWriter:
 
 
 def _writer(sink: _Hashing, first: Any) -> Any:
-    """`first` is the first row group: keys of the others are taken to be as many."""
+    """Creates the Parquet writer. `first` is the first row group, from which the number of keys is
+    estimated.
+    """
     options: dict[str, Any] = {}
     keyed = first.num_rows - first["key"].null_count
     if _HAS_BLOOM and keyed:
@@ -212,10 +218,10 @@ def _writer(sink: _Hashing, first: Any) -> Any:
 
 
 class _Hashing:
-    """Passes bytes on and counts them; a file, as far as Arrow needs one that is only written.
+    """Passes bytes on and counts them, with the write-only file interface that Arrow needs.
 
-    Only inside `with`: the writer of a part that was given up writes a footer when it is garbage, to a file
-    that the caller has closed.
+    Valid only inside `with`: the writer of an abandoned part writes a footer when it is garbage-collected, to
+    a file that the caller has closed.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -244,16 +250,16 @@ class _Hashing:
         return len(data)
 
     def note_end(self) -> bytearray:
-        """Gets what is written from here on as well."""
+        """Starts capturing later writes as well."""
         self._end = bytearray()
         return self._end
 
     def flush(self) -> None:
-        """Leaves flush and close of the file to the caller."""
+        """Does nothing: the caller flushes the file."""
 
     def tell(self) -> int:
         return self.byte_length
 
     def close(self) -> None:
-        """The sink is the caller's."""
+        """Does nothing: the caller closes the sink."""
         self.closed = True

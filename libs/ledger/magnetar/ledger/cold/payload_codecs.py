@@ -1,7 +1,7 @@
-"""Payloads as they were before clients compressed them.
+"""Compression codecs of clients' payloads.
 
-zlib is in every Python. LZ4 (blocks without frames), Zstandard and Snappy are Arrow's: whoever writes or
-reads Parquet has it. Sizes that clients announce are checked, never believed.
+zlib is part of Python. LZ4 (blocks without frames), Zstandard and Snappy come with Arrow, which Parquet
+requires anyway. Sizes announced by clients are verified, never trusted.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.pulsar_pb2 import LZ4, NONE, SNAPPY, ZLIB, ZSTD, CompressionType
 
 UNCOMPRESSED_BYTES_MAX: Final = 64 << 20
-"""A message that says it is larger than this is not decompressed."""
+"""Maximum announced size in bytes of a message that is decompressed."""
 
 _ARROW: Final = {LZ4: "lz4_raw", ZSTD: "zstd", SNAPPY: "snappy"}
 
 
 class PayloadUnreadable(DataCorruption):
-    """A payload cannot be decompressed; the message says why."""
+    """A payload cannot be decompressed; the message gives the reason."""
 
 
 @lru_cache(maxsize=8)
@@ -36,7 +36,7 @@ def _arrow_codec(kind: CompressionType.ValueType) -> Any:
 
 
 def compress(kind: CompressionType.ValueType, data: bytes) -> bytes:
-    """Compress as a Pulsar client does. Raises PayloadUnreadable when Arrow is missing."""
+    """Compresses as a Pulsar client does. Raises PayloadUnreadable if Arrow is missing."""
     if kind == NONE:
         return data
     if kind == ZLIB:
@@ -45,7 +45,7 @@ def compress(kind: CompressionType.ValueType, data: bytes) -> bytes:
 
 
 def decompress(kind: CompressionType.ValueType, data: bytes, size: int) -> bytes:
-    """`size` bytes again, exactly. Raises PayloadUnreadable."""
+    """Decompresses to exactly `size` bytes. Raises PayloadUnreadable."""
     if kind == NONE:
         return data
     if size > UNCOMPRESSED_BYTES_MAX:
@@ -68,7 +68,7 @@ def _decompress(kind: CompressionType.ValueType, data: bytes, size: int) -> byte
     else:
         codec = _arrow_codec(kind)
         if not size:
-            # Nothing to decompress into: an empty LZ4 block is one token, an empty Snappy block its length.
+            # Nothing to decompress: an empty LZ4 block is one token, an empty Snappy block its length.
             found = b"" if data in (b"", b"\x00") else bytes(codec.decompress(data, 0, asbytes=True))
         else:
             _check_announced(kind, codec, data, size)
@@ -81,7 +81,9 @@ def _decompress(kind: CompressionType.ValueType, data: bytes, size: int) -> byte
 
 
 def _check_announced(kind: CompressionType.ValueType, codec: Any, data: bytes, size: int) -> None:
-    """Arrow fills up what LZ4 and Snappy blocks leave of the buffer: so they must not leave anything."""
+    """Checks the announced size: Arrow pads the output if LZ4 and Snappy blocks do not fill the buffer, so
+    they must fill it.
+    """
     if kind == SNAPPY:
         stored = shift = 0
         for byte in data[:5]:

@@ -6,7 +6,7 @@ What comes back has the same entry ids, batches, metadata, payloads, publish tim
 Bytes are the same too, but for entries whose payload was compressed: these come back uncompressed. Where that
 would be more than REBUILT_BYTES_MAX, and with `exact`, rows keep the entry's own bytes beside the messages.
 
-An entry that is no messages (encrypted, damaged, a marker, compressed by what nobody knows) is one raw row
+An entry that is no messages (encrypted, damaged, a marker, compressed by an unknown codec) is one raw row
 with its bytes and the reason. Nothing that a client can have sent raises.
 """
 
@@ -24,8 +24,9 @@ from magnetar.ledger.cold.entry_rows import EntryRows
 from magnetar.ledger.ledger_store import Run
 
 REBUILT_BYTES_MAX: Final = 1 << 20
-"""Size that every client accepts: maxMessageSize is 5 MiB unless an operator says otherwise, and may have
-been more when the entry was published than it is when it is read."""
+"""Size in bytes that every client accepts: maxMessageSize is 5 MiB by default, and may have been higher when
+the entry was published.
+"""
 
 PIECE_ROWS: Final = 50_000
 PIECE_BYTES: Final = 16 << 20
@@ -39,18 +40,18 @@ class Rows:
     """Whole entries of one ledger as columns, in their order."""
 
     columns: dict[str, list[Any]]
-    """Values by the names of COLUMNS; see ColumnType for what they are in Python."""
+    """Values by the names of COLUMNS; ColumnType gives their Python types."""
     first_entry_id: int
-    """-1, like `last_entry_id`: there are none."""
+    """The first entry id; -1, like `last_entry_id`, without entries."""
     last_entry_id: int
     entry_starts: list[int]
     """The row at which each entry begins."""
     entry_bytes: list[int]
-    """About how much each entry is in columns, uncompressed."""
+    """Approximate uncompressed size of each entry in columns."""
     raw_reasons: Counter[str] = field(default_factory=Counter)
     """Raw entries by the first word of their reason."""
     max_publish_time_ms: int = 0
-    """The latest time at which the broker took one of the entries."""
+    """The latest time at which the broker accepted one of the entries, ms since 1970 UTC."""
 
     @property
     def rows(self) -> int:
@@ -77,9 +78,9 @@ def rows_in_pieces(
     exact: bool = False,
     rebuilt_bytes_max: int = REBUILT_BYTES_MAX,
 ) -> Iterator[Rows]:
-    """`rows_of` in pieces of whole entries, so that memory is bounded whatever is inside of the entries.
+    """Yields `rows_of` in pieces of whole entries, so that memory is limited whatever the entries contain.
 
-    A piece ends with the entry with which it has PIECE_ROWS rows or PIECE_BYTES.
+    A piece ends with the entry that reaches PIECE_ROWS rows or PIECE_BYTES.
     """
     maker = EntryRows(partition, exact=exact, rebuilt_bytes_max=rebuilt_bytes_max)
     for run in runs:
@@ -102,9 +103,9 @@ def rows_of(
     exact: bool = False,
     rebuilt_bytes_max: int = REBUILT_BYTES_MAX,
 ) -> Rows:
-    """The rows of runs of one ledger, which are in order; `partition` is -1 where the topic is none.
+    """Returns the rows of ordered runs of one ledger; `partition` is -1 if the topic is not a partition.
 
-    `exact` keeps the bytes of every entry. An entry that would come back larger than it was, and than
+    `exact` keeps the bytes of every entry. An entry that would be rebuilt larger than it was, and than
     `rebuilt_bytes_max`, keeps its bytes anyway. Holds all rows in memory, and a few hundred bytes of an entry
     can be thousands of rows, or many MiB: see `rows_in_pieces`.
     """
@@ -132,7 +133,7 @@ def _rows(maker: EntryRows) -> Rows:
 
 
 def checksum_values(values: Sequence[bytes | None], crc: int = 0) -> tuple[int, int]:
-    """(CRC32-C, bytes) of values one after the other, going on from `crc`; None is nothing."""
+    """Returns (CRC32-C, bytes) of consecutive values, continuing from `crc`; None counts as empty."""
     size = 0
     for start in range(0, len(values), _JOINED_ROWS):
         joined = b"".join([value for value in values[start : start + _JOINED_ROWS] if value is not None])

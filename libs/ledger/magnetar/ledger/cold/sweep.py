@@ -1,14 +1,13 @@
-"""Which objects at a location nobody needs any more: a pure decision, for brokers and for the command line.
+"""Decides which objects at a location are unused; a pure function for brokers and the command line.
 
-An attempt to offload a ledger has a directory of its own. Once no ledger names the attempt (it failed, a
-later one took its place, the ledger is gone) nothing reads what lies there, and nothing will: an attempt that
-lost its ledger cannot be completed any more. What is not the directory of an attempt is nobody's business
-here, whatever it is.
+Each attempt to offload a ledger has its own directory. Once no ledger names the attempt (it failed, was
+replaced, or the ledger is gone) nothing reads its objects, and nothing ever will: an attempt that lost its
+ledger cannot complete. Other directories are ignored.
 
-An attempt is known by its random name alone, wherever its ledger says that it lies: one place may go by two
-URIs. Which attempts are named has to be asked after the objects were listed, or once more then
-(`Sweep.without`): so nothing goes that an attempt wrote which began in between. The grace, counted from the
-newest object of a directory, keeps what a job still writes whose attempt was taken from it.
+An attempt is identified by its random name alone, whatever location its ledger names: one place may have two
+URIs. The list of named attempts must be read after the objects were listed, or again then (`Sweep.without`),
+so that an attempt started in between is kept. The grace period, counted from the newest object of a
+directory, protects a job that still writes after its attempt was replaced.
 """
 
 from __future__ import annotations
@@ -28,14 +27,15 @@ NOT_ALL_READ: Final = (
 )
 
 UNFINISHED_SUFFIX: Final = ".unfinished"
-"""Ends the name, which begins with a dot, of a local file that is still written."""
+"""Suffix of a local file being written, whose name begins with a dot."""
 
 LOST_SHARE_MAX: Final = 0.2
-"""Share of the attempts at a location; more unreferenced ones indicate metadata that was lost or restored,
-or another cluster's objects."""
+"""Maximum share of unreferenced attempts at a location; a larger share suggests lost or restored metadata, or
+another cluster's objects.
+"""
 
 LOST_ALWAYS_MAX: Final = 8
-"""So many may always be unnamed, unless nothing at the location is named."""
+"""Number of unreferenced attempts that is always allowed, unless no attempt at the location is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class AttemptObjects:
     path: str
     """Path below the location."""
     objects: tuple[str, ...]
-    """Paths below the location, the manifest first: without it the others count for nothing, should whoever
-    deletes them be stopped half-way.
+    """Paths below the location, the manifest first: without it the other objects do not count, so an
+    interrupted deletion is safe.
     """
     byte_length: int
     newest_ms: int
@@ -54,7 +54,7 @@ class AttemptObjects:
 
     @property
     def name(self) -> str:
-        """The last step of its path, which is its attempt's."""
+        """The attempt's name, the last segment of its path."""
         return _attempt(self.path)
 
     @property
@@ -68,19 +68,19 @@ class Sweep:
     """The decision about one location."""
 
     doomed: tuple[AttemptObjects, ...] = ()
-    """Named by no ledger, and old enough to go; in the order of paths."""
+    """Attempts not named by any ledger and past the grace period, in path order."""
     waiting: tuple[AttemptObjects, ...] = ()
-    """Named by no ledger, and younger than the grace."""
+    """Attempts not named by any ledger and within the grace period."""
     unfinished: tuple[str, ...] = ()
     """Leftovers of interrupted writes beside objects that stay; to be deleted as well."""
     named: int = 0
-    """Attempts that are named and have objects."""
+    """Named attempts with objects."""
     named_whole: int = 0
-    """The attempts that have a manifest."""
+    """Named attempts with a manifest."""
     refused: str | None = None
-    """The reason why nothing may be deleted; None when all that is doomed may be."""
+    """The reason why nothing may be deleted; None if `doomed` may be."""
     doubt: str | None = None
-    """The reason to ask an operator before deleting; None when there is no doubt."""
+    """The reason to ask an operator before deleting; None without doubt."""
 
     @property
     def empty(self) -> bool:
@@ -114,7 +114,7 @@ class _Lost:
 
 @dataclass(slots=True)
 class _Kept:
-    """Directories of attempts that are named, one after another; nothing of them is kept in memory."""
+    """Directories of named attempts, one after another; nothing of them is kept in memory."""
 
     count: int = 0
     whole: int = 0
@@ -134,7 +134,7 @@ class _Kept:
             self._left.append(f"{directory}/{name}")
 
     def end(self) -> None:
-        """No object follows of the directory that was last."""
+        """Ends the last directory: no more of its objects follow."""
         if self._is_whole:
             self.whole += 1
             self.unfinished += self._left
@@ -149,11 +149,11 @@ def to_sweep(
     now_ms: int,
     grace_ms: int = GRACE_MS,
 ) -> Sweep:
-    """Objects of a location that may be deleted, given as (path below it, bytes, written ms).
+    """Decides which objects of a location may be deleted, given as (path below it, bytes, written ms).
 
-    `named` are the paths of the attempts that ledgers name, here or anywhere, or their last steps alone;
-    `complete` says whether these are all. Objects of one directory follow one another. Keeps in memory what
-    it returns, and nothing of what is named.
+    `named` are the paths of attempts named by ledgers, at any location, or their last segments; `complete`
+    tells whether the list is complete. Objects of one directory must be consecutive. Keeps in memory only
+    what it returns, and nothing of named attempts.
     """
     keep = _attempts(named)
     lost: dict[str, _Lost] = {}
@@ -179,7 +179,7 @@ def to_sweep(
         objects = lost[directory].found(directory)
         (doomed if now_ms - objects.newest_ms >= grace_ms else waiting).append(objects)
     if not complete:
-        # Some of these may be named after all.
+        # Some of these may turn out to be named.
         return Sweep((), (*waiting, *doomed), (), kept.count, kept.whole, refused=NOT_ALL_READ)
     whole = sum(each.whole for each in doomed)
     doubt = _doubt(whole, whole + kept.whole, kept.count)
@@ -197,7 +197,9 @@ def _attempt(path: str) -> str:
 
 
 def _doubt(lost: int, whole: int, named: int) -> str | None:
-    """Leftovers of failures are few, and those of deleted topics have recorded deletions."""
+    """Returns the reason for doubt: failures leave few leftovers, and deleted topics have recorded
+    deletions.
+    """
     if lost <= LOST_SHARE_MAX * whole or (lost <= LOST_ALWAYS_MAX and named):
         return None
     return (

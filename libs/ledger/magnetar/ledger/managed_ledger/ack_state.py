@@ -25,9 +25,9 @@ ENTRY_IDS_MAX = 1 << 32
 
 @dataclass(slots=True)
 class AckDelta:
-    """A part of a cursor's ack state: all of it (a snapshot) or what changed (a change record).
+    """A part of a cursor's ack state: all of it (a snapshot) or the changes (a change record).
 
-    Applying is idempotent and in any order: positions only grow, bits and counts are only added.
+    Applying is idempotent and independent of order: positions only grow, bits and counts are only added.
     """
 
     mark_delete: Position
@@ -35,11 +35,11 @@ class AckDelta:
     partial: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """By ledger and entry: (bits of acked messages, batch size)."""
     deliveries: dict[int, dict[int, int]] = field(default_factory=dict)
-    """By ledger and entry: how often it was delivered again."""
+    """Redelivery counts by ledger and entry."""
 
 
 _MANY: Final = 8
-"""From so many entries on, building a bitmap is cheaper than one entry after the other."""
+"""Number of entries from which building a bitmap is cheaper than handling them one by one."""
 
 
 class AckState:
@@ -67,7 +67,8 @@ class AckState:
         self._acked_count = 0
         self._partial: dict[int, dict[int, tuple[int, int]]] | None = None
         self._deliveries: dict[int, dict[int, int]] | None = None
-        # A state that is never flushed counts as dirty for ever: nothing is tracked, nobody is told.
+        # A state that is never flushed counts as dirty permanently: no changes are tracked and no callback
+        # runs.
         self.durable = durable
         self._dirty = not durable
         self._changed_acks: dict[int, BitMap] | None = None
@@ -76,17 +77,17 @@ class AckState:
 
     @property
     def mark_delete(self) -> Position:
-        """Everything up to here is acknowledged; the entry need not exist any more."""
+        """The mark-delete position: every entry up to it is acknowledged; the entry itself need not exist."""
         return Position(self._mark_ledger, self._mark_entry)
 
     @property
     def has_holes(self) -> bool:
-        """True when anything beyond the mark-delete position is acknowledged, wholly or in part."""
+        """Whether anything beyond the mark-delete position is acknowledged, wholly or in part."""
         return bool(self._acked) or bool(self._partial)
 
     @property
     def has_entry_state(self) -> bool:
-        """True when any entry has acked messages of a batch or a delivery count to look up."""
+        """Whether any entry has partly acknowledged batches or redelivery counts."""
         return bool(self._partial) or bool(self._deliveries)
 
     def backlog(self) -> int:
@@ -104,7 +105,7 @@ class AckState:
         return bitmap is not None and entry_id in bitmap
 
     def ack(self, ledger_id: int, entry_id: int) -> bool:
-        """Acknowledge one entry; False when it was already, or does not exist."""
+        """Acknowledges one entry; returns False if it was acknowledged already or does not exist."""
         mark_ledger = self._mark_ledger
         if ledger_id == mark_ledger:
             if entry_id <= self._mark_entry:
@@ -144,7 +145,7 @@ class AckState:
         return True
 
     def ack_many(self, ledger_id: int, entry_ids: Sequence[int]) -> int:
-        """Acknowledge entries of one ledger, in any order; returns how many were new and exist."""
+        """Acknowledges entries of one ledger, in any order; returns how many existed and were new."""
         if len(entry_ids) < _MANY:
             return sum([self.ack(ledger_id, entry_id) for entry_id in entry_ids])
         span = self._spans.by_id.get(ledger_id)
@@ -183,7 +184,7 @@ class AckState:
         return len(new)
 
     def ack_range(self, ledger_id: int, first: int, last: int) -> None:
-        """Acknowledge entries `first` to `last` (inclusive) of one ledger, as far as they exist."""
+        """Acknowledges the existing entries from `first` to `last` (inclusive) of one ledger."""
         span = self._spans.by_id.get(ledger_id)
         if span is None or ledger_id < self._mark_ledger:
             return
@@ -204,7 +205,7 @@ class AckState:
         self._advance()
 
     def ack_cumulative(self, position: Position) -> None:
-        """Acknowledge everything up to and including `position`, as far as it exists."""
+        """Acknowledges every existing entry up to and including `position`."""
         target = self._spans.floor(position)
         if target is None or target <= (self._mark_ledger, self._mark_entry):
             return
@@ -212,7 +213,9 @@ class AckState:
         self._move_mark(target)
 
     def ack_batch(self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int) -> bool:
-        """Acknowledge some messages of a batch; True when that completes the entry, which is acked then."""
+        """Acknowledges some messages of a batch; returns True if that completes and acknowledges the
+        entry.
+        """
         if self.is_acked(ledger_id, entry_id):
             return False
         span = self._spans.by_id.get(ledger_id)
@@ -235,19 +238,19 @@ class AckState:
         return False
 
     def batch_acked(self, ledger_id: int, entry_id: int) -> int:
-        """The acked messages of a partly acknowledged batch as bits, 0 when none are."""
+        """Returns the acknowledged messages of a partly acknowledged batch as bits; 0 without any."""
         if not self._partial:
             return 0
         return self._partial.get(ledger_id, {}).get(entry_id, (0, 0))[0]
 
     def delivery_count(self, ledger_id: int, entry_id: int) -> int:
-        """How often the entry was asked to be delivered again; 0 once it is acknowledged."""
+        """Returns the entry's redelivery count; 0 once it is acknowledged."""
         if not self._deliveries:
             return 0
         return self._deliveries.get(ledger_id, {}).get(entry_id, 0)
 
     def count_redelivery(self, ledger_id: int, entry_id: int) -> int:
-        """One more redelivery of an unacknowledged entry; returns the new count."""
+        """Counts a redelivery of an unacknowledged entry; returns the new count."""
         if self.is_acked(ledger_id, entry_id):
             return 0
         self._touch()
@@ -263,24 +266,24 @@ class AckState:
 
     @property
     def acked_range_count(self) -> int:
-        """How many separate ranges of entries beyond the mark-delete position are acknowledged."""
+        """Returns the number of acknowledged ranges beyond the mark-delete position."""
         return sum(map(count_ranges, self._acked.values()))
 
     @property
     def acked_bytes(self) -> int:
-        """Memory of what is known to be acknowledged beyond the mark-delete position."""
+        """Returns the memory in bytes of acknowledgements beyond the mark-delete position."""
         return sum(map(bitmap_bytes, self._acked.values()))
 
     def acked_ranges(self) -> Iterator[tuple[int, int, int]]:
-        """These ranges as (ledger id, first, last), in order; to be read at once."""
+        """Yields these ranges as (ledger id, first, last), in order; consume it before the state changes."""
         for ledger_id in sorted(self._acked):
             for first, last in ranges_in(self._acked[ledger_id]):
                 yield ledger_id, first, last
 
     def next_unacked(self, ledger_id: int, entry_id: int, kept: BitMap | None = None) -> int:
-        """The first entry id from `entry_id` on that is neither acknowledged nor in `kept`.
+        """Returns the first entry id from `entry_id` on that is neither acknowledged nor in `kept`.
 
-        An entry of that id need not exist.
+        The entry need not exist.
         """
         bitmap = self._acked.get(ledger_id)
         if kept is not None:
@@ -290,7 +293,7 @@ class AckState:
         return first_hole(bitmap, entry_id)
 
     def count_unacked(self, ledger_id: int, entry_ids: BitMap) -> int:
-        """How many of these entries of one ledger are not acknowledged."""
+        """Counts the unacknowledged entries among these of one ledger."""
         if ledger_id < self._mark_ledger:
             return 0
         first = self._mark_entry + 1 if ledger_id == self._mark_ledger else 0
@@ -299,7 +302,7 @@ class AckState:
         return count if bitmap is None else count - bitmap.intersection_cardinality(entry_ids)
 
     def unacked_ranges(self, run: Run) -> list[tuple[int, int]]:
-        """[first, last] entry ids of what is not yet acknowledged of a run, in order."""
+        """Returns the unacknowledged ranges of a run as [first, last] entry ids, in order."""
         ledger_id, first = run.ledger_id, run.first_entry_id
         last = first + len(run.entries) - 1
         if ledger_id <= self._mark_ledger:
@@ -323,7 +326,7 @@ class AckState:
         return ranges
 
     def replace(self, mark_delete: Position) -> None:
-        """Forget everything and stand at `mark_delete` (seek). What was not flushed is forgotten as well."""
+        """Replaces the state by the position `mark_delete` (seek). Unflushed changes are dropped."""
         self._mark_ledger, self._mark_entry = mark_delete
         self._acked = {}
         self._acked_count = 0
@@ -331,14 +334,14 @@ class AckState:
         self.take_changes()
 
     def skip_trimmed(self, last: Position) -> None:
-        """Everything up to `last` was trimmed; a non-durable cursor that was not so far is now."""
+        """Advances past trimmed entries up to `last`; relevant to a non-durable cursor behind them."""
         if last > (self._mark_ledger, self._mark_entry):
             self._move_mark(last)
 
     # Flushing
 
     def take_changes(self) -> AckDelta:
-        """Changes since the last call, for a change record; the state then counts as flushed."""
+        """Returns the changes since the last call, for a change record; they then count as flushed."""
         delta = AckDelta(self.mark_delete)
         mark_ledger, mark_entry = self._mark_ledger, self._mark_entry
         for ledger_id, bitmap in sorted((self._changed_acks or {}).items()):
@@ -361,11 +364,11 @@ class AckState:
         return delta
 
     def whole(self) -> AckDelta:
-        """The whole state, for a snapshot; bitmaps and dicts are shared, not copied."""
+        """Returns the whole state, for a snapshot; bitmaps and dicts are shared, not copied."""
         return AckDelta(self.mark_delete, self._acked, self._partial or {}, self._deliveries or {})
 
     def apply(self, delta: AckDelta) -> None:
-        """Add what a snapshot or change record says (while loading; call `settle` at the end)."""
+        """Adds the content of a snapshot or change record while loading; call `settle` at the end."""
         if delta.mark_delete > (self._mark_ledger, self._mark_entry):
             self._mark_ledger, self._mark_entry = delta.mark_delete
         for ledger_id, bitmap in delta.acked.items():
@@ -382,7 +385,9 @@ class AckState:
                 known[entry_id] = max(count, known.get(entry_id, 0))
 
     def settle(self) -> None:
-        """After the last `apply`: keep only what concerns existing entries, count, and advance."""
+        """Ends loading: drops state of missing entries, counts the rest and advances the mark-delete
+        position.
+        """
         for ledger_id in list(self._acked):
             span = self._spans.by_id.get(ledger_id)
             if span is None:
@@ -396,7 +401,7 @@ class AckState:
     # Internals
 
     def _on_dirty(self) -> None:
-        """The first change since the last flush happened; `Cursor` tells its managed ledger."""
+        """Called at the first change since the last flush; `Cursor` notifies its managed ledger."""
 
     def _touch(self) -> None:
         if not self._dirty:
@@ -404,7 +409,7 @@ class AckState:
             self._on_dirty()
 
     def _forget(self, ledger_id: int, entry_id: int) -> None:
-        """Drop what is kept for one entry, because it is acknowledged now."""
+        """Drops the partial state of one entry that is now acknowledged."""
         if self._partial is not None:
             self._partial = _without(self._partial, ledger_id, entry_id)
         if self._deliveries is not None:
@@ -433,7 +438,7 @@ class AckState:
         self._advance()
 
     def _forget_range(self, ledger_id: int, first: int, last: int) -> None:
-        """Drop what is kept for entries `first` to `last` inclusive, which are acknowledged now."""
+        """Drops the partial state of entries `first` to `last` (inclusive), which are now acknowledged."""
         partial = (self._partial or {}).get(ledger_id, {})
         deliveries = (self._deliveries or {}).get(ledger_id, {})
         if last - first < len(partial) + len(deliveries):
@@ -453,7 +458,7 @@ class AckState:
                     self._forget(ledger_id, entry_id)
 
     def _advance(self) -> None:
-        """Move the mark-delete position over acknowledged entries that follow it, across ledgers."""
+        """Advances the mark-delete position over following acknowledged entries, across ledgers."""
         if not self._acked:
             return
         ledger_id, entry_id = self._mark_ledger, self._mark_entry
@@ -477,7 +482,7 @@ class AckState:
 
 
 def _without(kept: dict[int, dict[int, V]], ledger_id: int, entry_id: int) -> dict[int, dict[int, V]] | None:
-    """`kept` without one entry; None when nothing is left of it."""
+    """Returns `kept` without one entry; None if nothing is left."""
     entries = kept.get(ledger_id)
     if entries is None or entries.pop(entry_id, None) is None:
         return kept

@@ -9,7 +9,7 @@ Everything that needs metadata is a step that the managed ledger's maintenance r
   ledger key and the head; confirmations of the next one wait for that of the last run before it;
 - a ledger that failed is closed at its last add confirmed; what was not confirmed goes, in order and with new
   ids, into the next one; while storage goes on failing it is held for a time and then given back as refused.
-  A later ledger that already had runs is given up with it (none of them was confirmed to anybody), so that
+  A later ledger that already had runs is given up with it (none of them was confirmed), so that
   nothing changes order.
 """
 
@@ -50,12 +50,12 @@ _RETRY_S: Final = 0.02
 _BACKOFF_MIN_S: Final = 0.05
 _BACKOFF_MAX_S: Final = 5.0
 _HOLD_S: Final = 2.0
-"""How long publishes wait while storage refuses or fails; then their publisher is told."""
+"""Time in seconds that publishes wait while storage refuses or fails, before they are refused."""
 _IDLE_MS: Final = 60_000
 
 
 class Appender:
-    """The write side of one managed ledger; `last_confirmed` is in the topic's order, over all ledgers."""
+    """The write side of one managed ledger; `last_confirmed` is in topic order, across all ledgers."""
 
     __slots__ = (
         "_backoff_timer",
@@ -134,7 +134,7 @@ class Appender:
         if self.refused is not None:
             raise type(self.refused)(*self.refused.args)
         now_ms = self.ctx.clock.wall_ms()
-        # Seek by time searches by halving: times never go back while the topic is loaded.
+        # Seek by time uses binary search, so publish times must not decrease while the topic is loaded.
         if now_ms < self.last_publish_ms:
             now_ms = self.last_publish_ms
         else:
@@ -150,7 +150,7 @@ class Appender:
             except LogFull:
                 raise
             except Backpressure:
-                # Confirmations make room; until then it waits here, within a bound.
+                # Confirmations free space; until then the run waits here, within a limit.
                 self._enqueue(run, context)
                 self._retry_soon()
             except StorageError as error:
@@ -203,13 +203,13 @@ class Appender:
             self.blocked = None
 
     def block(self, error: StorageError) -> None:
-        """Nothing more may wait for a ledger, and what waits does so for a bounded time."""
+        """Refuses new waiting publishes; those already waiting get a deadline."""
         self.blocked = error
         if self._hold_timer is None:
             self._hold_timer = asyncio.get_running_loop().call_later(_HOLD_S, self._give_back)
 
     def _give_back(self) -> None:
-        """Refuse what waits. None of it is in a ledger that counts: such a ledger was closed below it."""
+        """Refuses waiting publishes. None is in a ledger that counts: such a ledger was closed below it."""
         self._hold_timer = None
         error, queue = self.blocked, self._queue
         if error is None or not queue:
@@ -229,32 +229,32 @@ class Appender:
         self._drain_queue()
 
     def prepare(self) -> None:
-        """Make a ledger already, for a publish that is expected at any moment."""
+        """Opens a ledger in advance of an expected publish."""
         if self.refused is None and not self.ledgers:
             self._roll_wanted = True
             self._kick()
 
     @property
     def pending_entries(self) -> int:
-        """Entries that were taken and are not confirmed."""
+        """Number of accepted, unconfirmed entries."""
         return sum(
             [len(run.entries) for publishes in (self._pending, self._queue) for run, _ in publishes or ()]
         )
 
     @property
     def drained(self) -> bool:
-        """True when nothing waits or is on its way."""
+        """Whether no publish is waiting or unconfirmed."""
         return not self._queue and not self._pending
 
     def refuse(self, error: StorageError) -> None:
-        """Take nothing more; what was taken is still confirmed, or given back."""
+        """Refuses further publishes; accepted ones are still confirmed or refused."""
         self.refused = self.refused or error
         if self._roll_timer is not None:
             self._roll_timer.cancel()
             self._roll_timer = None
 
     def stop(self, error: StorageError) -> None:
-        """Take nothing more, and no more timers: what was taken is never decided."""
+        """Stops publishes and timers; the fate of accepted publishes stays undecided."""
         self.refused = error
         for timer in (self._roll_timer, self._retry_timer, self._backoff_timer, self._hold_timer):
             if timer is not None:
@@ -275,7 +275,7 @@ class Appender:
             self._collect()
 
     def _collect(self) -> None:
-        """Hand out what is confirmed in the topic's order."""
+        """Reports confirmed runs in topic order."""
         done: list[Publish] = []
         pending = self._pending
         for ledger in self.ledgers:
@@ -320,14 +320,14 @@ class Appender:
             return
         log.warning("ledger failed", topic=self._topic, ledger=ledger.span.ref.id, error=str(error))
         ledger.error = error
-        # Whichever ledger it is: nothing new may go past what this one loses.
+        # In any ledger: no new run may overtake the runs that this ledger loses.
         self.current = None
         self._ledger_confirmed(ledger, last_confirmed)
         self._back_off(error)
         self._kick()
 
     def _back_off(self, error: StorageError) -> None:
-        """Ledgers that fail before anything is confirmed are not made without end."""
+        """Limits the rate at which new ledgers are created when they fail before any confirmation."""
         self._failures += 1
         if self._failures > 1 and self._backoff_timer is None:
             self.block(error)
@@ -342,7 +342,7 @@ class Appender:
     # Rolling
 
     def _check_roll(self) -> None:
-        """Ask whether the current ledger is due, and when to ask again."""
+        """Checks whether the current ledger is due to roll, and schedules the next check."""
         current = self.current
         if current is None or self._roll_wanted:
             return
@@ -352,7 +352,7 @@ class Appender:
         if plan.now:
             current.check_entries = current.check_bytes = 1 << 62
             if self.drained and now_ms - current.last_append_ms >= _IDLE_MS:
-                # Nobody publishes: close it, and make the next one when somebody does.
+                # No publishes: close the ledger, and open the next one at the next publish.
                 self.current = None
             else:
                 self._roll_wanted = True
@@ -373,14 +373,14 @@ class Appender:
         self._check_roll()
 
     def retire(self) -> None:
-        """Append no more to the current ledger (the topic is closing)."""
+        """Stops appending to the current ledger, because the topic is closing."""
         self.current = None
         self._roll_wanted = False
 
     # Steps of maintenance
 
     def next_step(self) -> Step | None:
-        """The next step as a coroutine function; None without one."""
+        """Returns the next maintenance step as a coroutine function; None without one."""
         oldest = self.ledgers[0] if self.ledgers else None
         if oldest is not None and (
             oldest.error is not None or (oldest is not self.current and oldest.settled)
@@ -388,24 +388,24 @@ class Appender:
             return self._close_oldest
         if self._backoff_timer is not None:
             return None
-        # Nothing more comes to a topic that refuses: what it has can end in the ledger that is open.
+        # A topic that refuses publishes gets no new runs: its remaining runs can end in the open ledger.
         roll_wanted = self._roll_wanted and self.refused is None
         if len(self.ledgers) < 2 and (roll_wanted or (self.current is None and self._queue)):
             return self._make_next
         return None
 
     def step_done(self) -> None:
-        """Maintenance works (again), or has nothing to do: publishes may queue for the next ledger."""
+        """Records that maintenance works: publishes may queue for the next ledger again."""
         if self.current is None and self._backoff_timer is None:
             self.blocked = None
 
     async def _make_next(self) -> None:
-        """Make a ledger that the head names, and go on with it."""
+        """Creates a ledger, adds it to the head and switches to it."""
         opened, early = await open_next(
             self.ctx, self._head, self._topic, self._ledger_confirmed, self._failed
         )
         if all(ledger.error is None for ledger in self.ledgers):
-            # Else the one before failed meanwhile: what it loses comes first.
+            # Otherwise the previous ledger failed meanwhile: its lost runs come first.
             self.current = opened
         self.ledgers.append(opened)
         self._roll_wanted = False
@@ -415,7 +415,7 @@ class Appender:
         self._drain_queue()
 
     async def _close_oldest(self) -> None:
-        """Close the oldest open ledger at its last add confirmed; the rest of it goes into the next one."""
+        """Closes the oldest open ledger at its last add confirmed; its other runs go into the next ledger."""
         head, ledger = self._head, self.ledgers[0]
         await head.sync()
         put: Put | None = None
@@ -424,7 +424,7 @@ class Appender:
         def with_ops(closed: ClosedLedger) -> Sequence[Op]:
             nonlocal put, given_up
             lost = ledger.appended > closed.last_entry_id
-            # Runs in a later ledger must not overtake the ones that this ledger loses.
+            # Runs in a later ledger must not overtake the runs that this ledger loses.
             given_up = [later.span.ref for later in self.ledgers[1:] if lost and later.appended >= 0]
             put, ops = closing_ops(self.ctx, head, self.creation_id, ledger.span, closed, given_up)
             return ops

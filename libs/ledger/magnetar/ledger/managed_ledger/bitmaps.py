@@ -1,4 +1,4 @@
-"""Roaring bitmaps as ranges of numbers, and the memory they take."""
+"""Ranges in roaring bitmaps, and the memory that bitmaps use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyroaring import BitMap
 
 
 def first_hole(bitmap: BitMap, start: int) -> int:
-    """The first number at or after `start` that is not in the bitmap, by doubling steps."""
+    """Returns the first number at or after `start` that is not in the bitmap. The search step doubles."""
     low, step = start, 1
     while bitmap.contains_range(low, low + step):
         low += step
@@ -22,7 +22,7 @@ def first_hole(bitmap: BitMap, start: int) -> int:
 
 
 def ranges_in(bitmap: BitMap) -> Iterator[tuple[int, int]]:
-    """The stretches of a bitmap that does not change meanwhile, as (first, last), ascending."""
+    """Yields the ranges of a bitmap as (first, last), ascending. The bitmap must not change meanwhile."""
     if not bitmap:
         return
     first, end = bitmap.min(), bitmap.max()
@@ -35,12 +35,12 @@ def ranges_in(bitmap: BitMap) -> Iterator[tuple[int, int]]:
 
 
 def count_ranges(bitmap: BitMap) -> int:
-    """How many stretches there are; costs about a copy of the bitmap."""
+    """Counts the ranges; costs about a copy of the bitmap."""
     return len(bitmap) - bitmap.intersection_cardinality(bitmap.shift(1))
 
 
 def bitmap_bytes(bitmap: BitMap) -> int:
-    """The memory that its containers take."""
+    """Returns the memory of the bitmap's containers in bytes."""
     statistics = bitmap.get_statistics()
     return (
         statistics["n_bytes_array_containers"]

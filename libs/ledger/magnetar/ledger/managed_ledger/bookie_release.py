@@ -9,7 +9,7 @@ and compared with its checksum. In this order, so that at each moment something 
 3. reads go to the objects;
 4. the ledger is deleted, by its intent.
 
-A crash behind 2 leaves the intent for whoever finishes intents next. One before leaves everything as it was.
+A crash after 2 leaves the intent to the next `finish_intents`. A crash before 2 changes nothing.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _ATTEMPTS_MAX: Final = 5
 def due(
     spans: Sequence[LedgerSpan], rules: OffloadRules, now_ms: int, skip: Container[LedgerRef] = ()
 ) -> LedgerSpan | None:
-    """The oldest ledger, none of `skip`, that is to leave bookies once its objects are verified; None when
-    none is.
+    """Returns the oldest ledger not in `skip` that must leave bookies once its objects are verified; None
+    without one.
     """
     lag_ms = rules.deletion_lag_ms
     if lag_ms < 0:
@@ -71,12 +71,12 @@ def due(
 async def leave(
     ctx: ManagedLedgerContext, head: TopicHeadKey, creation_id: int, span: LedgerSpan, verified: Verified
 ) -> bool:
-    """Let bookies go of a ledger whose objects are `verified`. Idempotent.
+    """Releases a ledger with verified objects from bookies. Idempotent.
 
-    False when they are not its objects any more, or it is no part of the topic.
+    Returns False if its objects have been replaced or it is no longer part of the topic.
 
-    Raises OwnershipLost when the topic has another owner, UnknownOutcome or another MetadataError when it is
-    not known to have left; trying again is safe.
+    Raises OwnershipLost if the topic has another owner; UnknownOutcome or another MetadataError if the
+    outcome is unknown; a retry is safe.
     """
     await head.sync()
     key = ctx.keys.topic_ledger(creation_id, span.ref.id)
@@ -103,7 +103,7 @@ async def leave(
                     raise head.explain(error) from error
                 continue
             except UnknownOutcome:
-                # All or nothing: our own value there means that the intent is there as well.
+                # The transaction is atomic: if this process's value is there, so is the intent.
                 now = await ctx.metadata.get(key)
                 if now is None or now.value != put.value:
                     raise
@@ -133,7 +133,7 @@ def _is_of(value: TopicLedger, ledger: ColdLedger) -> bool:
 def _left(before: TopicLedger, verified: Verified, now_ms: int) -> TopicLedger:
     after = offload_state.leave(before, attempt=verified.ledger.attempt, now_ms=now_ms)
     if not after.messages:
-        # A takeover closed it and did not look: with this nobody needs an object to load the topic.
+        # A takeover closed the ledger without reading it; with this value the topic loads without any object.
         after.messages = verified.messages
         after.first_index = verified.first_index
     after.max_publish_time_ms = after.max_publish_time_ms or verified.max_publish_time_ms
@@ -147,9 +147,9 @@ def _learn(span: LedgerSpan, verified: Verified) -> None:
 
 
 async def want_again(ctx: ManagedLedgerContext, ledger: ColdLedger, reason: str) -> bool:
-    """The objects of a ledger were found damaged: have it offloaded once more, if something else has it.
+    """Requests another offload of a ledger whose objects are damaged, if bookies still have it.
 
-    False when they are not its objects any more, or are the only copy. Raises MetadataError.
+    Returns False if its objects have been replaced or are the only copy. Raises MetadataError.
     """
     DAMAGED.inc()
     key = ctx.keys.topic_ledger(ledger.creation_id, ledger.ref.id)

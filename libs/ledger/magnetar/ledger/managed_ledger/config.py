@@ -1,4 +1,4 @@
-"""Settings of managed ledgers: when ledgers roll, how often cursors are flushed, how much is cached."""
+"""Settings of managed ledgers: ledger rollover, cursor flushes and the entry cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedLedgerConfig:
-    """Keys and defaults are Pulsar's unless the text says why not."""
+    """Settings of managed ledgers. Keys and defaults are Pulsar's unless documented otherwise."""
 
     ensemble_size: int = setting(
         1,
@@ -52,8 +52,8 @@ class ManagedLedgerConfig:
     )
     cursor_flush_interval_s: float = setting(
         1.0,
-        "Seconds within which acknowledgements that nobody waits for are on disk (Pulsar: 60; flushing costs "
-        "little here, and what was acknowledged should not come back).",
+        "Seconds until acknowledgements without a confirmation request are on disk (Pulsar: 60; flushing "
+        "costs little here, and what was acknowledged should not come back).",
         key="managedLedgerCursorPositionFlushSeconds",
         minimum=0.001,
     )

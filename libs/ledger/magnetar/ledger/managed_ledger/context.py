@@ -19,42 +19,43 @@ from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.managed_ledger.write_samples import WriteSamples
 
 Guards = Callable[[], Awaitable[Sequence[Check]]]
-"""Conditions of creating a topic, read again for each attempt; raises when they fail."""
+"""Checks the conditions for creating a topic, once per attempt; raises if they do not hold."""
 
 
 async def no_guards() -> Sequence[Check]:
-    """Topics are made whatever else there is."""
+    """Imposes no conditions on topic creation."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """How ledgers are made, in place of what the configuration says."""
+    """Replication settings of ledgers that override the configuration."""
 
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
     mark_delete_rate: float = 0.0
-    """How often in a second acknowledgements that nobody waits for may go to disk; 0: no limit."""
+    """Maximum flushes per second of acknowledgements without a waiting request; 0: no limit."""
 
 
 _PERSISTENCES_MAX: Final = 1_000
 _FLUSH_INTERVAL_MAX_S: Final = 60.0
-"""However low the rate is, what was acknowledged so long ago does not come back."""
+"""Longest interval in seconds between flushes, however low the configured rate."""
 
 
 @dataclass(slots=True)
 class Restored:
-    """One for all managed ledgers of a process; its owner is the broker."""
+    """Restoration state shared by all managed ledgers of a process; owned by the broker."""
 
     holds: bool = False
-    """Metadata was put back from a copy and is not released: it may lack a subscription, or have it anew
-    from its consumer, at the end. So nothing goes because nobody needs it."""
+    """Whether metadata was restored and is not yet released. It may lack a subscription, or have it recreated
+    by its consumer at the topic's end, so unused ledgers are not deleted.
+    """
 
 
 @dataclass(slots=True)
 class ManagedLedgerContext:
-    """The storage, metadata, time and memory that managed ledgers work with."""
+    """Storage, metadata, clock and memory shared by managed ledgers."""
 
     ledgers: LedgerStore
     metadata: MetadataStore
@@ -63,15 +64,15 @@ class ManagedLedgerContext:
     config: ManagedLedgerConfig
     cache: EntryCache
     cold: ColdStore | None = None
-    """The objects of offloaded ledgers; None: nothing here could read them."""
+    """Objects of offloaded ledgers; None if this process cannot read them."""
     creating: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a topic's head is made: creation ids come from one counter."""
+    """Lock held while a topic head is created, because creation ids come from one counter."""
     write_samples: WriteSamples = field(default_factory=WriteSamples)
     restored: Restored = field(default_factory=Restored)
     _persisting: dict[Persistence, ManagedLedgerContext] = field(default_factory=dict)
 
     def persisting_as(self, persistence: Persistence | None) -> ManagedLedgerContext:
-        """The same with another way to make ledgers; topics with the same one share it."""
+        """Returns this context with other replication settings; topics with equal settings share it."""
         if persistence is None:
             return self
         found = self._persisting.get(persistence)
@@ -96,24 +97,28 @@ class ManagedLedgerContext:
 
 
 class ManagedLedgerListener(Protocol):
-    """Implemented by the topic. Called on the event loop, never from inside a call of the managed ledger."""
+    """Callbacks that a topic implements. Called on the event loop, never from inside a managed
+    ledger's call.
+    """
 
     def on_confirmed(self, publishes: list[tuple[Run, object]]) -> None:
-        """These runs are durable and readable now, in order; their ledger and entry ids are final.
+        """Called when these runs are durable and readable, in order, with final ledger and entry ids.
 
-        With each comes the context given to `append`. A run that had to be written a second time is a copy
-        of the one that was given.
+        Each has the context given to `append`. A run that was written a second time is a copy of the
+        original.
         """
         ...
 
     def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
-        """These runs, in order, waited for storage in vain: they are certainly not part of the topic."""
+        """Called when these runs, in order, were not stored in time: they are certainly not part of the
+        topic.
+        """
         ...
 
     def on_lost(self, error: StorageError) -> None:
-        """Once: ownership is lost or storage is gone for good. Nothing more will be confirmed.
+        """Called once when ownership or storage is permanently lost. Nothing more is confirmed.
 
-        The fate of what was not confirmed is unknown: nobody gets a SendError for it.
+        The outcome of unconfirmed runs is unknown, so no producer gets a SendError for them.
         """
         ...
 
@@ -126,4 +131,4 @@ class ReadResult:
     next: Position
     """The first position that was not examined."""
     unreadable: list[Position]
-    """Entries that are damaged on the only copy: skipped, counted, logged; the reader acknowledges them."""
+    """Entries damaged on their only copy: skipped, counted, logged; the reader acknowledges them."""

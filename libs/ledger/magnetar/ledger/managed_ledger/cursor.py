@@ -1,4 +1,4 @@
-"""One cursor: a named place in a topic, with what was acknowledged beyond it."""
+"""A cursor: a named position in a topic with its acknowledgements."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
 
 
 class Cursor(AckState):
-    """A durable or non-durable cursor; made and written down by its managed ledger.
+    """A durable or non-durable cursor; created and persisted by its managed ledger.
 
-    `durable_mark` is the mark-delete position that is certainly on disk: trimming goes by it, never by what
-    is only in memory. `cursor_id` is unique in the topic and never used again, `sequence` that of its last
-    change record.
+    `durable_mark` is the mark-delete position known to be on disk: trimming uses it, never the position in
+    memory. `cursor_id` is unique in the topic and never reused; `sequence` is the number of its last change
+    record.
     """
 
     __slots__ = (
@@ -47,28 +47,30 @@ class Cursor(AckState):
         self.properties = properties or {}
         self.durable_mark = mark_delete
         self.advanced_ms = 0
-        """When `durable_mark` last moved, ms since 1970 UTC; 0: not since the load."""
+        """Time of the last advance of `durable_mark`, ms since 1970 UTC; 0: none since the load."""
         self.on_dirty: Callable[[Cursor], None] | None = None
         self.durable_acked = self.acked_entries
-        """`acked_entries` of what is certainly on disk."""
+        """The durable part of `acked_entries`."""
 
     @property
     def dirty(self) -> bool:
-        """True when a durable cursor has changes that no flush has taken yet."""
+        """Whether a durable cursor has changes that no flush has included yet."""
         return self.durable and self._dirty
 
     @property
     def acked_entries(self) -> int:
-        """Entries that are acknowledged wholly, those before the topic's load or trimmed since included."""
+        """Number of wholly acknowledged entries, including those before the load or trimmed since."""
         return self._spans.total - self.backlog()
 
     @property
     def acks_at_risk(self) -> int:
-        """Entries that are acknowledged and come back if this process ends now; of a durable cursor."""
+        """Number of acknowledged entries that would be redelivered if this process ended now; for a durable
+        cursor.
+        """
         return max(0, self.acked_entries - self.durable_acked) if self.durable else 0
 
     def snapshot(self, acks: AckDelta) -> CursorSnapshot:
-        """This cursor with `acks` as its state, for records."""
+        """Returns a snapshot of this cursor with `acks` as its state."""
         return CursorSnapshot(self.cursor_id, self.sequence, self.name, self.properties, acks)
 
     def _on_dirty(self) -> None:

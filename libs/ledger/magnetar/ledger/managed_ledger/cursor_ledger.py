@@ -1,11 +1,11 @@
-"""The cursor ledger of a topic: every durable cursor's changes, in one append for all that are dirty.
+"""The cursor ledger of a topic: the changes of all dirty durable cursors in one append.
 
-With them goes what is due of deduplication's state and of the delayed index. One flush is in flight at a
-time; what collects meanwhile is the next one. A cursor ledger begins with a whole snapshot. It is replaced
-when it grew far beyond one, when its writer failed, and at the first durable change after a takeover (which
-closed it): the new ledger's snapshot is confirmed, then the head names it, then the old one is deleted
-through an intent. Until the head names it the new ledger has such an intent too, so that a crash leaves
-nothing behind.
+Due changes of the deduplication state and of the delayed index are included. One flush is in flight at a
+time; changes made meanwhile form the next one. A cursor ledger begins with a complete snapshot. It is
+replaced when it has grown far beyond one, when its writer failed, and at the first durable change after a
+takeover (which closed it): the new ledger's snapshot is confirmed, then the head names it, then the old one
+is deleted through an intent. Until the head names it the new ledger has such an intent too, so a crash leaves
+no orphan.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ log = get_logger(__name__)
 Done = Callable[[StorageError | None], None]
 
 _Mark = tuple[Cursor, Position, int] | tuple[DeduplicationRecord, Position]
-"""Content of a flush: a mark, and of a cursor how many entries are acknowledged."""
+"""A mark included in a flush, with the number of entries that the cursor has acknowledged."""
 
 _RETRY_S = 0.05
 _SNAPSHOT_ID = 1
@@ -59,19 +59,19 @@ _SNAPSHOT_ID = 1
 
 @dataclass(slots=True)
 class _Flush:
-    """Records that were appended, or wait for room to be appended (`last_entry_id` -1)."""
+    """Records that were appended, or wait for space (`last_entry_id` -1)."""
 
     run: Run
     waiting: list[Done]
     marks: list[_Mark]
     proofs: list[Done]
     chunks: list[DelayedChunk]
-    """Those whose records are the last entries."""
+    """Chunks whose records are the flush's last entries."""
     last_entry_id: int = -1
 
 
 class CursorLedger:
-    """Writes down the durable cursors of one topic. `kick` asks the owner to call `roll` if `roll_wanted`."""
+    """Persists the durable cursors of one topic. `kick` asks the owner to call `roll` if `roll_wanted`."""
 
     __slots__ = (
         "_behind",
@@ -141,7 +141,9 @@ class CursorLedger:
     # Changes
 
     def created(self, cursor: Cursor) -> None:
-        """A cursor is to exist once the next flush is confirmed; `cursors` has it from now on."""
+        """Records a new cursor, which exists once the next flush is confirmed; `cursors` contains it
+        already.
+        """
         cursor.cursor_id = self.next_cursor_id
         self.next_cursor_id += 1
         cursor.sequence = 1
@@ -149,29 +151,31 @@ class CursorLedger:
         self._record(create_change(cursor.snapshot(cursor.whole())), cursor)
 
     def deleted(self, cursor: Cursor) -> None:
-        """A cursor is gone once the next flush is confirmed; `cursors` has it no more."""
+        """Records a deletion, durable once the next flush is confirmed; `cursors` no longer contains the
+        cursor.
+        """
         cursor.on_dirty = None
         cursor.sequence += 1
         self._dirty = [other for other in self._dirty if other is not cursor]
         self._record(delete_change(cursor.cursor_id, cursor.sequence), cursor)
 
     def reset(self, cursor: Cursor) -> None:
-        """A cursor's state was replaced by its mark-delete position alone."""
+        """Records that a cursor's state was replaced by its mark-delete position."""
         cursor.sequence += 1
         self._record(reset_change(cursor.cursor_id, cursor.sequence, cursor.mark_delete), cursor)
 
     def described(self, cursor: Cursor) -> None:
-        """A cursor has other properties."""
+        """Records new properties of a cursor."""
         cursor.sequence += 1
         self._record(properties_change(cursor.cursor_id, cursor.sequence, cursor.properties), cursor)
 
     def dirtied(self, cursor: Cursor) -> None:
-        """A cursor has its first change since the last flush."""
+        """Records a cursor's first change since the last flush."""
         self._dirty.append(cursor)
         self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Flush within the interval."""
+        """Schedules a flush within the flush interval."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self.ctx.config.cursor_flush_interval_s, self._on_timer)
@@ -181,7 +185,7 @@ class CursorLedger:
         self._touched.append(cursor)
 
     def keep_delays(self, index: DelayedIndex) -> TopicDelays:
-        """The topic has delayed entries: keep their index here."""
+        """Persists the topic's delayed index in this ledger from now on."""
         self.delays = TopicDelays(self.ctx, self.topic, index, lambda: self.ref, self.flush_soon)
         return self.delays
 
@@ -193,7 +197,7 @@ class CursorLedger:
 
     @property
     def last_position(self) -> Position | None:
-        """The last record of that ledger; None before the first one."""
+        """The position of that ledger's last record; None before the first one."""
         ref = self.ref
         return None if ref is None else Position(ref.id, self._entries - 1)
 
@@ -201,28 +205,29 @@ class CursorLedger:
 
     @property
     def busy(self) -> bool:
-        """True while records wait to be confirmed (acknowledgements that no flush has taken do not count)."""
+        """Whether records wait for confirmation (unflushed acknowledgements do not count)."""
         return bool(self._records or self._flush or self._rolling or self._waiting or self._behind)
 
     def flush(self, done: Done | None) -> None:
-        """Write all changes; `done` is called once those made so far are confirmed, never from inside."""
+        """Writes all changes; `done` is called once they are confirmed, never from inside this call."""
         if done is not None:
             self._waiting.append(done)
         if self._flush is None and not self._rolling:
             self._start()
 
     def leave(self) -> None:
-        """The last flush before the topic is closed."""
+        """Makes the last flush before the topic is closed."""
         if self.delays is not None:
             self.delays.leave()
         self._flush_wanted = True  # also when a flush is in flight, which does not have all of it
         self.flush(None)
 
     def prove(self, done: Done) -> bool:
-        """Append something, an empty record if need be; `done` hears of its fate, never from inside.
+        """Appends a record, empty if necessary, to prove ownership; `done` is called with the result, never
+        from inside.
 
-        Unlike `flush` it is not tried again in another ledger. False while no ledger is open, unless the last
-        one was fenced.
+        Unlike `flush` it is not retried in another ledger. Returns False while no ledger is open, unless the
+        last one was fenced.
         """
         if self._fenced is not None:
             asyncio.get_running_loop().call_soon(done, self._fenced)
@@ -235,7 +240,7 @@ class CursorLedger:
         return True
 
     def fail(self, error: StorageError) -> None:
-        """Nothing will be confirmed any more: tell everyone who waits."""
+        """Fails every waiting flush: nothing more will be confirmed."""
         self.stop()
         waiting = self._waiting + self._take_proofs()
         if self._flush is not None:
@@ -244,14 +249,14 @@ class CursorLedger:
         _answer(waiting, error)
 
     def _take_proofs(self) -> list[Done]:
-        """Those that a ledger that is given up leaves unanswered."""
+        """Returns the proofs left unanswered by a ledger that is given up."""
         proofs, self._proofs = self._proofs, []
         if self._flush is not None:
             proofs, self._flush.proofs = self._flush.proofs + proofs, []
         return proofs
 
     def stop(self) -> None:
-        """No more flushes by time, and no delayed entries."""
+        """Stops timed flushes and delayed entries."""
         if self.delays is not None:
             self.delays.stop()
         if self._timer is not None:
@@ -287,7 +292,7 @@ class CursorLedger:
         self.flush(None)
 
     def _grown(self) -> bool:
-        # What would be copied counts as snapshot; it is counted only when it matters.
+        # Data that a roll would copy counts as snapshot; computed only when it matters.
         grown = self._grown_beside(0, 0)
         return grown and (self.delays is None or self._grown_beside(*self.delays.records.live))
 
@@ -304,7 +309,7 @@ class CursorLedger:
         marks: list[_Mark] = [_mark(cursor) for cursor in (*self._touched, *dirty)]
         self._touched = []
         for cursor in dirty:
-            # A reset took the changes that made it dirty; then there is nothing to say.
+            # A reset removed the changes that made it dirty; nothing is left to write.
             if cursor.dirty:
                 records = ack_changes(cursor.cursor_id, cursor.sequence + 1, cursor.take_changes())
                 cursor.sequence += len(records)
@@ -337,7 +342,8 @@ class CursorLedger:
         try:
             flush.last_entry_id = writer.append(flush.run) + len(flush.run.entries) - 1
         except (Backpressure, LogFull) as error:
-            # The records stay and go out when there is room; who waits for a full disk is told.
+            # The records remain and are written once there is space; requests waiting on a full disk are
+            # refused.
             if isinstance(error, LogFull):
                 self._waiting, flush.waiting = flush.waiting + self._waiting, []
                 self._tell_waiting(error)
@@ -368,7 +374,7 @@ class CursorLedger:
         if not self._rolling and (self._waiting or self._records or self._flush_wanted or self._proofs):
             self._start()
             if not self.busy:
-                self._on_flushed()  # nothing was left to write: nobody else says that all is quiet
+                self._on_flushed()  # nothing was left to write, so no confirmation will signal completion
 
     def _confirmed(self, marks: Sequence[_Mark], waiting: list[Done]) -> None:
         for each in marks:
@@ -384,7 +390,9 @@ class CursorLedger:
         self._on_flushed()
 
     def _on_failed(self, writer: LedgerWriter, error: StorageError) -> None:
-        """The fate of what was in flight is unknown; a snapshot in a new ledger says it all again."""
+        """Handles a failed writer: the outcome of flushes in flight is unknown, so a snapshot in a new ledger
+        repeats everything.
+        """
         if writer is not self.writer:
             return
         log.warning("cursor ledger failed", topic=self.topic, ledger=writer.ref.id, error=str(error))
@@ -402,7 +410,7 @@ class CursorLedger:
     # Rolling
 
     async def roll(self) -> None:
-        """Go on in a new ledger that begins with a snapshot.
+        """Switches to a new ledger that begins with a snapshot.
 
         Raises OwnershipLost, or a retriable error: then the old ledger, if any, is still the topic's.
         """
@@ -441,7 +449,7 @@ class CursorLedger:
             entries += delayed
         waiting, self._waiting = self._waiting, []
         self._records, self._touched, self._dirty = [], [], []
-        # What was taken is in the snapshot only: from here on the old ledger cannot go on.
+        # The taken changes are in the snapshot only: from here on the old ledger cannot be continued.
         self._behind = True
         self.writer = None
         waiting += self._take_proofs()

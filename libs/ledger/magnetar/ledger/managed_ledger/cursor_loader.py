@@ -1,8 +1,8 @@
-"""Rebuilding a topic's cursors from its cursor ledger.
+"""Rebuilds a topic's cursors from its cursor ledger.
 
-A complete snapshot replaces everything before it; change records apply to what there is. Every cursor's
-change sequence has to be without a gap. Whatever cannot be read is refused unless a later complete snapshot
-covers it: a cursor is never guessed, and never starts at 'earliest' because something was lost.
+A complete snapshot replaces everything before it; change records apply on top. Every cursor's change sequence
+must have no gap. Unreadable entries make the load fail unless a later complete snapshot covers them: a cursor
+is never guessed, and data loss never makes it start at 'earliest'.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class _HalfSnapshot:
 
 
 class CursorLoader:
-    """Feed it every entry of a cursor ledger in order, then `finish`.
+    """Receives every entry of a cursor ledger in order, then `finish`.
 
-    `deduplication` is the last complete snapshot of deduplication's state; None when there is none. `delayed`
-    is the index of what is not due yet at `now_ms`, None when nothing is: its records may be damaged.
+    `deduplication` is the last complete deduplication snapshot; None without one. `delayed` is the index of
+    entries not due at `now_ms`, None without any; its records may be damaged.
     """
 
     def __init__(self, topic: str, ledger_id: int, spans: LedgerSpans, now_ms: int = 0) -> None:
@@ -57,7 +57,7 @@ class CursorLoader:
         self._damage: DataCorruption | None = None
 
     def feed(self, entry_id: int, data: bytes) -> None:
-        """The next entry. Raises UnsupportedFormat for what a later release wrote."""
+        """Applies the next entry. Raises UnsupportedFormat for an entry of a later release."""
         try:
             entry = decode_entry(data)
             if entry.HasField("delayed_chunk"):
@@ -70,9 +70,9 @@ class CursorLoader:
             self.damaged(entry_id, str(error))
 
     def damaged(self, entry_id: int, reason: str) -> None:
-        """The entry cannot be read: fatal, unless a later complete snapshot covers it.
+        """Records an unreadable entry: fatal, unless a later complete snapshot covers it.
 
-        A record of the delayed index only costs that its entries are read.
+        A damaged record of the delayed index only costs reading its entries again.
         """
         if entry_id < self._chunks_until:
             log.warning("a record of delayed entries is damaged", where=self._where, entry=entry_id)
@@ -82,10 +82,10 @@ class CursorLoader:
             self._damage = DataCorruption(f"{self._where}: entry {entry_id} is damaged: {reason}")
 
     def finish(self) -> tuple[dict[str, Cursor], int]:
-        """(cursors by name, the next cursor id).
+        """Returns (cursors by name, next cursor id).
 
-        Raises DataCorruption when something was damaged and not covered, CursorLedgerMissing when there is no
-        complete snapshot (the head names a cursor ledger only once its snapshot is confirmed).
+        Raises DataCorruption if an unreadable entry is not covered; CursorLedgerMissing without a complete
+        snapshot (the head names a cursor ledger only once its snapshot is confirmed).
         """
         if self._damage is not None:
             raise self._damage
@@ -172,7 +172,7 @@ class CursorLoader:
     def _apply_change(self, change: pb.Change) -> None:
         cursors = self._cursors
         if cursors is None:
-            # Nothing to apply it to: either a later snapshot holds it, or `finish` refuses.
+            # The cursor is unknown: either a later snapshot contains it, or `finish` raises.
             return
         kind = change.WhichOneof("change")
         if kind == "create":

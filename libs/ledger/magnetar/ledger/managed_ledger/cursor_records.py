@@ -24,7 +24,7 @@ VERSION: Final = 1
 KNOWN_FEATURES: Final = 0
 
 ENTRY_BYTES_MAX: Final = 64 * 1024
-"""Entries are closed when they reach this; one part of a state more may be on top."""
+"""Approximate maximum size of an entry in bytes; exceeded by at most one part of a state."""
 
 _PIECE_BYTES_MAX: Final = 16 * 1024
 _CONTAINER_IDS: Final = 65_536
@@ -35,7 +35,7 @@ _CHECKED_PREFIX: Final = 4
 
 @dataclass(slots=True)
 class CursorSnapshot:
-    """One cursor as a snapshot has it."""
+    """One cursor's content in a snapshot."""
 
     cursor_id: int
     sequence: int
@@ -45,14 +45,14 @@ class CursorSnapshot:
 
 
 def encode_entry(entry: pb.Entry) -> bytes:
-    """An entry with its header."""
+    """Encodes an entry with its header."""
     body = entry.SerializeToString(deterministic=True)
     prefix = struct.pack(">HBB", MAGIC, VERSION, 0)
     return _HEADER.pack(MAGIC, VERSION, 0, crc32c(body, crc32c(prefix))) + body
 
 
 def decode_entry(data: bytes) -> pb.Entry:
-    """Read an entry back. Raises DataCorruption, or UnsupportedFormat for what a later release wrote."""
+    """Decodes an entry. Raises DataCorruption, or UnsupportedFormat for an entry of a later release."""
     if len(data) < _HEADER.size:
         raise DataCorruption(f"a cursor record has {len(data)} bytes, less than its header")
     magic, version, features, checksum = _HEADER.unpack_from(data)
@@ -74,7 +74,7 @@ def decode_entry(data: bytes) -> pb.Entry:
 
 
 def create_change(snapshot: CursorSnapshot) -> pb.Change:
-    """The first record of a cursor."""
+    """Returns the first record of a cursor."""
     change = pb.Change(cursor_id=snapshot.cursor_id, sequence=snapshot.sequence)
     change.create.name = snapshot.name
     change.create.properties.update(snapshot.properties)
@@ -102,7 +102,7 @@ def delete_change(cursor_id: int, sequence: int) -> pb.Change:
 
 
 def ack_changes(cursor_id: int, sequence: int, delta: AckDelta) -> list[pb.Change]:
-    """A cursor's delta as one or more records, the first with this sequence."""
+    """Encodes a cursor's delta as one or more records, numbered from this sequence."""
     return [
         pb.Change(cursor_id=cursor_id, sequence=sequence + number, acks=state)
         for number, state in enumerate(_cut(delta))
@@ -110,7 +110,7 @@ def ack_changes(cursor_id: int, sequence: int, delta: AckDelta) -> list[pb.Chang
 
 
 def change_entries(changes: Iterable[pb.Change]) -> list[bytes]:
-    """Change records, in order, as entries."""
+    """Encodes change records as entries, in order."""
     entries = []
     entry = pb.Entry()
     size = 0
@@ -132,7 +132,7 @@ def snapshot_entries(
     next_cursor_id: int,
     deduplication: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """A whole snapshot as entries: chunks, those of deduplication's state, then the end mark."""
+    """Encodes a whole snapshot as entries: cursor chunks, deduplication chunks, then the end mark."""
     entries = []
     chunk = pb.SnapshotChunk(snapshot_id=snapshot_id)
     size = count = 0
@@ -168,7 +168,7 @@ def read_position(position: pb.Position) -> Position:
 
 
 def read_acks(state: pb.AckState) -> AckDelta:
-    """A part of a state as it is applied. Raises DataCorruption when a bitmap is none."""
+    """Decodes a part of a state. Raises DataCorruption for an invalid bitmap."""
     delta = AckDelta(read_position(state.mark_delete))
     for acked in state.acked:
         try:
@@ -190,7 +190,7 @@ def _position(position: Position) -> pb.Position:
 
 
 def _cut(delta: AckDelta) -> Iterator[pb.AckState]:
-    """A state in parts of bounded size, at least one; each carries the mark-delete position."""
+    """Splits a state into parts of limited size, at least one; each carries the mark-delete position."""
     state = pb.AckState(mark_delete=_position(delta.mark_delete))
     size = 0
     for piece in _pieces(delta):
@@ -229,7 +229,7 @@ def _pieces(delta: AckDelta) -> Iterator[pb.AckedEntries | pb.PartialBatch | pb.
 
 
 def _bitmap_pieces(bitmap: BitMap) -> Iterator[bytes]:
-    """A bitmap serialized in ranges of entry ids, each of bounded size."""
+    """Serializes a bitmap in ranges of entry ids, each of limited size."""
     if not bitmap:
         return
     whole = bitmap.copy()

@@ -1,7 +1,7 @@
-"""Deduplication state on disk: the highest sequence id of every producer name, up to a position.
+"""Durable deduplication state: the highest sequence id of each producer name, up to a position.
 
-Snapshots are records of the topic's cursor ledger. The latest one that is confirmed holds trimming back,
-since the entries after its position are replayed when the topic is loaded (storage contract, section 5).
+Snapshots are records of the topic's cursor ledger. The latest confirmed one limits trimming, since the
+entries after its position are replayed when the topic is loaded (storage contract, section 5).
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ class ProducerSequence(NamedTuple):
     """State of one producer name."""
 
     sequence_id: int
-    """The highest one persisted."""
+    """The highest persisted sequence id."""
     last_active_ms: int
     """When the last of its entries was persisted, ms since 1970 UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeduplicationSnapshot:
-    """The state with every entry up to `position` counted in."""
+    """The state including every entry up to `position`."""
 
     position: Position
     producers: dict[str, ProducerSequence] = field(default_factory=dict)
 
 
 Source = Callable[[], DeduplicationSnapshot]
-"""Gives the state as it is now."""
+"""Returns the current state."""
 
 
 class DeduplicationRecord:
-    """The deduplication state of a loaded topic, as its cursor ledger writes it down.
+    """The persisted deduplication state of a loaded topic.
 
-    `source` is asked when a snapshot is written; None: there is to be none on disk. `due` says that one is to
-    be written with the next flush. `durable_mark` is the position of the snapshot that is certainly on disk,
-    LATEST when there is none: trimming never passes it.
+    `source` provides the state for each snapshot; None removes it from disk. `due` means that the next flush
+    includes a snapshot. `durable_mark` is the position of the snapshot known to be on disk, LATEST without
+    one: trimming never passes it.
     """
 
     __slots__ = ("due", "durable_mark", "source")
@@ -53,14 +53,14 @@ class DeduplicationRecord:
         self.due = False
 
     def take(self) -> tuple[list[bytes], Position]:
-        """(entries for a change, the position that is on disk with them); they are no longer due."""
+        """Returns (entries of a change, the position that is durable with them) and clears `due`."""
         if self.source is None:
             self.due = False
             return [encode_entry(pb.Entry(deduplication_chunk=pb.DeduplicationChunk()))], LATEST
         return self.take_for_snapshot(0)
 
     def take_for_snapshot(self, snapshot_id: int) -> tuple[list[bytes], Position]:
-        """The same for a snapshot of the whole cursor ledger, in which nothing stands for nothing."""
+        """Returns the same for a snapshot of the whole cursor ledger; no entries mean no state."""
         self.due = False
         if self.source is None:
             return [], LATEST
@@ -69,7 +69,9 @@ class DeduplicationRecord:
 
 
 def deduplication_entries(snapshot: DeduplicationSnapshot, snapshot_id: int = 0) -> list[bytes]:
-    """Entries of bounded size, at least one: a change, or a part of a snapshot of the cursor ledger."""
+    """Encodes the state in entries of limited size, at least one: a change, or part of a cursor ledger
+    snapshot.
+    """
     chunks = list(_cut(snapshot))
     for index, chunk in enumerate(chunks):
         chunk.index, chunk.chunks, chunk.snapshot_id = index, len(chunks), snapshot_id
@@ -91,7 +93,7 @@ def _cut(snapshot: DeduplicationSnapshot) -> Iterator[pb.DeduplicationChunk]:
 
 
 _PRODUCER_BYTES: Final = 24
-"""About what a producer takes beside its name."""
+"""Approximate bytes of a producer besides its name."""
 
 
 def _chunk(position: Position) -> pb.DeduplicationChunk:
@@ -101,14 +103,14 @@ def _chunk(position: Position) -> pb.DeduplicationChunk:
 
 
 class DeduplicationLoader:
-    """Puts the chunks of snapshots together; half a snapshot is ignored, as its end never came."""
+    """Joins the chunks of snapshots; an incomplete snapshot is ignored."""
 
     def __init__(self) -> None:
         self._half: DeduplicationSnapshot | None = None
         self._chunks = 0
 
     def feed(self, chunk: pb.DeduplicationChunk) -> DeduplicationSnapshot | None:
-        """The next chunk; returns the snapshot that it completes. Raises DataCorruption."""
+        """Adds the next chunk; returns the snapshot that it completes, or None. Raises DataCorruption."""
         if chunk.index == 0:
             self._half, self._chunks = DeduplicationSnapshot(read_position(chunk.position)), 0
         if self._half is None or chunk.index != self._chunks or chunk.index >= chunk.chunks:

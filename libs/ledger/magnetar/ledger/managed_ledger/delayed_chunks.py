@@ -15,7 +15,7 @@ from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger.cursor_records import decode_entry, encode_entry
 
 CHUNK_ENTRIES: Final = 1_024
-"""Delayed entries in one record: 3 to 8 KiB. It is what is loaded at a time."""
+"""Delayed entries in one record (3 to 8 KiB), the unit of loading."""
 
 _TIME_SHIFT: Final = 96
 _LEDGER_SHIFT: Final = 32
@@ -24,22 +24,22 @@ _ENTRY_MASK: Final = (1 << 32) - 1
 
 
 def pack(deliver_at_ms: int, ledger_id: int, entry_id: int) -> int:
-    """The key of a delayed entry."""
+    """Returns the key of a delayed entry."""
     return deliver_at_ms << _TIME_SHIFT | ledger_id << _LEDGER_SHIFT | entry_id
 
 
 def time_of(key: int) -> int:
-    """When the entry is due, ms since 1970 UTC."""
+    """Returns the entry's delivery time, ms since 1970 UTC."""
     return key >> _TIME_SHIFT
 
 
 def position_of(key: int) -> tuple[int, int]:
-    """(ledger id, entry id)"""
+    """Returns (ledger id, entry id) of a key."""
     return key >> _LEDGER_SHIFT & _LEDGER_MASK, key & _ENTRY_MASK
 
 
 class ChunkContent(NamedTuple):
-    """The delayed entries of a chunk by number, in the order of their keys."""
+    """The delayed entries of a chunk as arrays, in key order."""
 
     times_ms: list[int]
     ledger_ids: list[int]
@@ -50,7 +50,7 @@ class ChunkContent(NamedTuple):
 
 
 def encode_chunk(keys: Sequence[int]) -> bytes:
-    """Sorted keys, at least one, as an entry of the cursor ledger."""
+    """Encodes sorted keys, at least one, as an entry of the cursor ledger."""
     positions = [position_of(key) for key in keys]
     entry_ids = [entry_id for _, entry_id in positions]
     times = [time_of(key) for key in keys]
@@ -65,12 +65,12 @@ def encode_chunk(keys: Sequence[int]) -> bytes:
 
 
 def decode_chunk(data: bytes) -> ChunkContent:
-    """Raises DataCorruption, UnsupportedFormat."""
+    """Decodes a chunk. Raises DataCorruption, UnsupportedFormat."""
     return chunk_content(decode_entry(data).delayed_chunk)
 
 
 def chunk_content(chunk: pb.DelayedChunk) -> ChunkContent:
-    """Raises DataCorruption when the parts do not fit together."""
+    """Returns a chunk's content. Raises DataCorruption if its parts are inconsistent."""
     count = len(chunk.later_ms)
     entry_ids = list(accumulate(chunk.entry_steps))
     table = list(chunk.ledger_ids)
@@ -86,5 +86,5 @@ def chunk_content(chunk: pb.DelayedChunk) -> ChunkContent:
 
 
 def chunks_ahead(chunks: int) -> bytes:
-    """The record that goes before so many chunks."""
+    """Encodes the record that precedes this number of chunks."""
     return encode_entry(pb.Entry(delayed_chunks_ahead=pb.DelayedChunksAhead(chunks=chunks)))

@@ -1,14 +1,14 @@
-"""Which entries of a topic are delayed, and until when: facts about entries, shared by its subscriptions.
+"""The index of delayed entries and their delivery times, shared by all subscriptions of a topic.
 
-Pure state, no I/O and no clock. What the index says of an entry never changes, so it may forget anything at
-any time: who then reads the entry finds its time again and adds it again. That is all there is to recovery.
+Pure state, no I/O and no clock. An entry's delivery time never changes, so the index may drop any entry at
+any time: the subscription that next reads the entry adds it again. Recovery needs nothing else.
 
-In memory is a roaring bitmap a ledger of all entries in the index (it answers "must this be read?"), a heap
-of those that are due next, and a line for every *chunk*: about a thousand entries in the order of their time,
-on disk in the cursor ledger. When the heap is full, what is not due soon becomes chunks; a chunk comes back
-into the heap shortly before the first of its entries is due, or later, when those that come before it have
-made room: however many are due at one time, only so many are in memory. An entry that left the bitmap is no
-longer in the index, wherever else it is still found.
+Memory holds a roaring bitmap per ledger of all indexed entries (to decide whether an entry must be read), a
+heap of the entries due next, and a line per *chunk*: about a thousand entries in time order, stored in the
+cursor ledger. When the heap is full, entries not due soon become chunks; a chunk is loaded shortly before its
+first entry is due, or later, when earlier entries have made room: however many entries are due at one time,
+the number in memory is limited. An entry no longer in the bitmap is no longer indexed, wherever else it still
+appears.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from magnetar.ledger.managed_ledger.delayed_chunks import (
 from pyroaring import BitMap
 
 HEAP_ENTRIES_MAX: Final = 16_384
-"""Entries in the heap (48 bytes each) at which those that are not due soon become chunks."""
+"""Heap size (48 bytes per entry) at which entries not due soon become chunks."""
 
 SOON_MS: Final = 3_000
-"""Entries due within this time stay in the heap: writing them would not pay."""
+"""Entries due within this time stay in the heap, where writing them would not pay off."""
 
 SOON_ENTRIES_MAX: Final = 65_536
-"""But no more than so many entries stay."""
+"""Maximum number of entries that stay for that reason."""
 
 LEAD_MS: Final = 2_000
-"""A chunk is loaded so long before the first of its entries is due."""
+"""Time in ms before the first entry's due time at which a chunk is loaded."""
 
 
 class DelayedChunk:
-    """Entries of the index that are one record: as keys, then as `data`, then only in the cursor ledger.
+    """Indexed entries that form one record: first as keys, then as `data`, then only in the cursor ledger.
 
-    `entry_id` is its place there, -1 while it is not known to be there.
+    `entry_id` is the record's entry id there, -1 while unknown.
     """
 
     __slots__ = ("byte_length", "data", "entry_id", "first_key", "keys", "last_ledger_id")
@@ -63,11 +63,11 @@ class DelayedChunk:
 
     @property
     def first_ms(self) -> int:
-        """When the first of its entries is due."""
+        """Delivery time of the first entry."""
         return time_of(self.first_key)
 
     def encode(self) -> None:
-        """From keys to a record: a millisecond's work."""
+        """Encodes the keys as a record; takes about a millisecond."""
         assert self.keys is not None, "encoded once"
         self.data, self.keys = encode_chunk(self.keys), None
         self.byte_length = len(self.data)
@@ -92,7 +92,7 @@ class DelayedIndex:
     # What is in it
 
     def entries_of(self, ledger_id: int) -> BitMap | None:
-        """The ids of the ledger's delayed entries, not to be changed; None when there are none."""
+        """Returns the ids of the ledger's delayed entries, not to be modified; None without any."""
         return self._bitmaps.get(ledger_id)
 
     @property
@@ -101,7 +101,7 @@ class DelayedIndex:
         return list(self._bitmaps)
 
     def add(self, deliver_at_ms: int, ledger_id: int, entry_id: int) -> bool:
-        """Take an entry; False when it is in the index."""
+        """Adds an entry; returns False if it is indexed already."""
         bitmap = self._bitmaps.get(ledger_id)
         if bitmap is None:
             bitmap = self._bitmaps[ledger_id] = BitMap()
@@ -113,7 +113,7 @@ class DelayedIndex:
         return True
 
     def trimmed(self, first_ledger_id: int) -> None:
-        """Ledgers below this id are gone."""
+        """Removes ledgers below this id."""
         for ledger_id in [each for each in self._bitmaps if each < first_ledger_id]:
             self.count -= len(self._bitmaps.pop(ledger_id))
         self._drop_gone(first_ledger_id)
@@ -125,7 +125,7 @@ class DelayedIndex:
             self._heap, self._chunks = [], []
 
     def forget(self) -> dict[int, BitMap]:
-        """Empty the index, because a chunk is lost; returns the entries that were in it, by ledger."""
+        """Empties the index, because a chunk is lost; returns the removed entries by ledger."""
         forgotten, self._bitmaps = self._bitmaps, {}
         self._heap, self._chunks = [], []
         self.count = 0
@@ -134,7 +134,7 @@ class DelayedIndex:
     # What is due
 
     def next_event_ms(self) -> int | None:
-        """When there is something to do next: an entry is due, or a chunk is to be loaded."""
+        """Returns the time of the next event: an entry is due, or a chunk must be loaded."""
         at = time_of(self._heap[0]) if self._heap else None
         if self._chunks and self._has_room_for(self._chunks[0]):
             load_at = self._chunks[0].first_ms - LEAD_MS
@@ -143,7 +143,7 @@ class DelayedIndex:
 
     @property
     def next_due_ms(self) -> int | None:
-        """A time up to which nothing is due; exact when it is near. None when the index is empty."""
+        """Returns a time before which nothing is due; exact when near. None if the index is empty."""
         if not self.count:
             return None
         firsts = [chunk.first_ms for chunk in self._chunks[:1]]
@@ -152,10 +152,10 @@ class DelayedIndex:
         return min(firsts, default=None)
 
     def take_due(self, now_ms: int, entries_max: int) -> list[tuple[int, int]]:
-        """Remove and return entries that are due, (ledger id, entry id), by time and then by position.
+        """Removes and returns due entries (ledger id, entry id), by time and then by position.
 
-        None that would come after an entry of a chunk that is still to be loaded. The first of that chunk may
-        be in the heap too, from a record that an earlier owner left: it goes, or neither would ever move.
+        Stops before entries that follow one of an unloaded chunk. The first entry of that chunk may also be
+        in the heap, from an earlier owner's record: it is returned, since otherwise neither could proceed.
         """
         end = pack(now_ms + 1, 0, 0)
         if self._chunks:
@@ -176,9 +176,9 @@ class DelayedIndex:
     # Chunks
 
     def seal(self, now_ms: int, *, everything: bool = False) -> list[DelayedChunk]:
-        """Make chunks of what is not due soon, when the heap is full or is to be left (`everything`).
+        """Turns entries not due soon into chunks when the heap is full, or unconditionally (`everything`).
 
-        They are to be encoded and written; until they are, their entries are kept here.
+        The caller encodes and writes them; until then their entries stay here.
         """
         if len(self._heap) < self._seal_at and not everything:
             return []
@@ -187,25 +187,27 @@ class DelayedIndex:
         sealed = [_chunk(keys[at : at + CHUNK_ENTRIES]) for at in range(soon, len(keys), CHUNK_ENTRIES)]
         del keys[soon:]
         self._heap = keys  # what is sorted is a heap
-        # Sorting costs: not again before half of it is new.
+        # Sorting is expensive: the next one waits until half of the heap is new.
         self._seal_at = max(HEAP_ENTRIES_MAX, 2 * len(keys))
         self._chunks = sorted(self._chunks + sealed)
         return sealed
 
     def chunk_to_load(self, now_ms: int) -> DelayedChunk | None:
-        """The chunk that is needed next, once it is time and there is room for it."""
+        """Returns the chunk needed next, once it is time and there is room for it."""
         chunks = self._chunks
         if chunks and chunks[0].first_ms <= now_ms + LEAD_MS and self._has_room_for(chunks[0]):
             return chunks[0]
         return None
 
     def _has_room_for(self, chunk: DelayedChunk) -> bool:
-        """A chunk does not come back before what comes before it went out, where that is much."""
+        """Returns whether a chunk may be loaded; not while many earlier entries still wait."""
         heap = self._heap
         return len(heap) < HEAP_ENTRIES_MAX or heap[0] > chunk.first_key
 
     def load(self, chunk: DelayedChunk, keys: Iterable[int]) -> None:
-        """The entries of a chunk; it is of no more use on disk. Nothing when it was dropped meanwhile."""
+        """Adds the entries of a loaded chunk, whose record is then unused. Ignored if the chunk was dropped
+        meanwhile.
+        """
         if chunk not in self._chunks:
             return
         self._chunks.remove(chunk)
@@ -216,15 +218,15 @@ class DelayedIndex:
                 heappush(self._heap, key)
 
     def chunks(self) -> Sequence[DelayedChunk]:
-        """All that are not loaded, by the time of their first entry."""
+        """Returns all unloaded chunks, by the time of their first entry."""
         return self._chunks
 
     def restore(
         self, entry_id: int, byte_length: int, content: ChunkContent, now_ms: int, existing: Container[int]
     ) -> None:
-        """A chunk as it is found on disk when the topic is loaded, at this place of the cursor ledger.
+        """Adds a chunk found in the cursor ledger at this entry id while the topic is loaded.
 
-        Only what is not due yet counts, in ledgers that exist; all else is found by reading.
+        Only entries not yet due, in existing ledgers, are kept; others are found by reading.
         """
         start = bisect_right(content.times_ms, now_ms)
         if start:
@@ -249,7 +251,7 @@ class DelayedIndex:
 
     @property
     def byte_size(self) -> int:
-        """About the memory that the index takes."""
+        """Returns the index's approximate memory in bytes."""
         bitmaps = sum(map(bitmap_bytes, self._bitmaps.values()))
         chunks = sum(_CHUNK_BYTES + len(chunk.data or b"") for chunk in self._chunks)
         keys = len(self._heap) + sum(len(chunk.keys or ()) for chunk in self._chunks)

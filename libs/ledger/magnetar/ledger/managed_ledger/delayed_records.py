@@ -1,7 +1,7 @@
-"""The delayed index's records in the cursor ledger: what is to be written, what is there, how it moves along.
+"""The delayed index's records in the cursor ledger: writing, reading, and copying to a new cursor ledger.
 
-The index is derived: whatever cannot be read or copied is given up (`forget`), never waited for, so that the
-cursors whose ledger it shares do not suffer.
+The index is derived data: unreadable or uncopied records are dropped (`forget`) without waiting, so they
+never delay the cursors that share the ledger.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _READ_BYTES_MAX: Final = 1024 * 1024
 
 
 class DelayedRecords:
-    """Chunks of one topic's index as records. `forget` empties the index when they are lost."""
+    """The stored chunks of one topic's index. `forget` empties the index when they are lost."""
 
     __slots__ = ("_ctx", "_current_ref", "_forget", "_index", "_reader", "_unwritten", "topic")
 
@@ -36,7 +36,7 @@ class DelayedRecords:
         current_ref: Callable[[], LedgerRef | None],
         forget: Callable[[str], None],
     ) -> None:
-        """`current_ref` tells the cursor ledger that the topic's head names."""
+        """Creates the records. `current_ref` returns the cursor ledger named by the topic's head."""
         self._ctx = ctx
         self.topic = topic
         self._index = index
@@ -48,42 +48,42 @@ class DelayedRecords:
     # Writing
 
     def add(self, chunks: list[DelayedChunk]) -> None:
-        """These are to be written with the next flush."""
+        """Schedules chunks for the next flush."""
         self._unwritten += chunks
 
     @property
     def due(self) -> bool:
-        """True when there are chunks to be written."""
+        """Whether chunks wait to be written."""
         return bool(self._unwritten)
 
     def take(self) -> tuple[list[bytes], list[DelayedChunk]]:
-        """(entries for a flush, the chunks among them, which are the last entries)."""
+        """Returns (entries for a flush, their chunks, which are the last entries)."""
         chunks = [chunk for chunk in self._unwritten if chunk.data is not None]
         self._unwritten = []
         return _entries(chunks), chunks
 
     def take_for_snapshot(self) -> tuple[list[bytes], list[DelayedChunk]]:
-        """The same for a new cursor ledger: also what a flush took and what is not known to be there."""
+        """Returns the same for a new cursor ledger, including chunks of an unconfirmed flush."""
         self._unwritten = []
         chunks = [chunk for chunk in self._index.chunks() if chunk.data is not None]
         return _entries(chunks), chunks
 
     def written(self, chunks: list[DelayedChunk], last_entry_id: int) -> None:
-        """These are confirmed, the last of them at this place."""
+        """Records that these chunks are confirmed, the last one at this entry id."""
         for number, chunk in enumerate(chunks):
             chunk.entry_id = last_entry_id - len(chunks) + 1 + number
             chunk.data = None
 
     @property
     def live(self) -> tuple[int, int]:
-        """(entries, bytes) of the cursor ledger that are still needed."""
+        """Returns (entries, bytes) of the cursor ledger that are still needed."""
         chunks = [chunk for chunk in self._index.chunks() if chunk.entry_id >= 0]
         return len(chunks), sum(chunk.byte_length for chunk in chunks)
 
     # Reading
 
     async def read(self, chunk: DelayedChunk) -> list[int]:
-        """The keys of a chunk. Raises StorageError, DataCorruption among them."""
+        """Reads the keys of a chunk. Raises StorageError, including DataCorruption."""
         if chunk.keys is not None:
             return chunk.keys
         data = chunk.data
@@ -107,9 +107,9 @@ class DelayedRecords:
     # Moving to a new cursor ledger
 
     async def copy_to(self, new: NewCursorLedger, moved: dict[DelayedChunk, int]) -> None:
-        """Copy to a new cursor ledger what is in the old one; adds each chunk's new place to `moved`.
+        """Copies the stored chunks to a new cursor ledger; adds each one's new entry id to `moved`.
 
-        Also what is written while it copies; on return nothing is missing. Raises what the new ledger raises.
+        Chunks written meanwhile are included, so none is missing on return. Raises the new ledger's errors.
         """
         while missing := [
             chunk for chunk in self._index.chunks() if chunk.entry_id >= 0 and chunk not in moved
@@ -126,7 +126,7 @@ class DelayedRecords:
                 moved[chunk] = first + 1 + number
 
     def moved(self, moved: dict[DelayedChunk, int]) -> None:
-        """The topic's head names the new cursor ledger now."""
+        """Records that the topic's head names the new cursor ledger."""
         for chunk, entry_id in moved.items():
             chunk.entry_id = entry_id
         self._reader = None
@@ -138,7 +138,7 @@ def _entries(chunks: list[DelayedChunk]) -> list[bytes]:
 
 
 def _lots(chunks: list[DelayedChunk]) -> Iterator[list[DelayedChunk]]:
-    """Chunks that lie one after the other, so many that they are copied at once."""
+    """Yields groups of consecutive chunks, each small enough to be copied at once."""
     lot: list[DelayedChunk] = []
     size = 0
     for chunk in chunks:

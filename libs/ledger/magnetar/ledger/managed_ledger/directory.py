@@ -1,4 +1,4 @@
-"""Making, deleting and finding managed ledgers without loading them."""
+"""Creation, deletion and listing of managed ledgers without loading them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ async def create_managed_ledgers(
     properties: Mapping[str, str] | None = None,
     guards: Guards = no_guards,
 ) -> None:
-    """Make those of these topics that do not exist; nobody owns one until it is loaded. Idempotent.
+    """Creates the topics that do not exist; a topic has no owner until it is loaded. Idempotent.
 
-    `guards` hold when they are made; what it raises is raised.
+    `guards` must hold at creation; its errors are raised.
     """
     for first in range(0, len(names), _CREATED_AT_ONCE):
         some = [TopicName.parse(name) for name in names[first : first + _CREATED_AT_ONCE]]
@@ -45,7 +45,7 @@ async def _create_some(
         missing = [key for key in keys if await ctx.metadata.get(key) is None]
         if not missing:
             return
-        # Creation ids come from one counter: together, these take as many compare-and-sets as one would.
+        # Creation ids come from one counter: together these need as many compare-and-sets as a single one.
         async with ctx.creating:
             counter_key = ctx.keys.creation_id_counter
             counter = await ctx.metadata.get(counter_key)
@@ -69,26 +69,25 @@ async def _create_some(
 
 
 async def delete_managed_ledger(ctx: ManagedLedgerContext, name: str, with_it: Sequence[Op] = ()) -> None:
-    """Delete one topic; see `delete_managed_ledgers`."""
+    """Deletes one topic; see `delete_managed_ledgers`."""
     await delete_managed_ledgers(ctx, [name], with_it)
 
 
 def deleted_at_once(with_it: Sequence[Op] = ()) -> int:
-    """How many topics fit in one transaction with these operations."""
+    """Returns how many topics fit in one transaction with these operations."""
     return (TXN_OPS_MAX - len(with_it)) // _OPS_OF_A_DELETION
 
 
 async def delete_managed_ledgers(
     ctx: ManagedLedgerContext, names: Sequence[str], with_it: Sequence[Op] = ()
 ) -> None:
-    """Delete topics, all or none, with their ledgers and cursors; close those that are loaded. Idempotent.
+    """Deletes topics, all or none, with their ledgers and cursors; closes loaded ones. Idempotent.
 
-    `with_it`: what else goes in the transaction that takes the topics away; there has to be room for them
-    (`deleted_at_once`), and without any topic there is no transaction. Raises VersionMismatch when a guard
-    among it fails, MetadataError. The topics that are there at first are deleted, and none of their names
-    that comes after them.
-    The intents are recorded in the transaction that removes the heads, so a crash leaves the topics whole or
-    deletions that the next `finish_intents` goes on with.
+    `with_it` are further operations for the transaction that removes the topics; they must fit
+    (`deleted_at_once`), and without any topic there is no transaction. Raises VersionMismatch if one of their
+    guards fails, MetadataError. Deletes the topics existing at the start, not later ones of the same name.
+    The intents are recorded in the transaction that removes the heads, so after a crash the topics are
+    complete or the next `finish_intents` continues the deletion.
     """
     keys = [ctx.keys.topic_head(TopicName.parse(name)) for name in names]
     meant: dict[str, int] | None = None
@@ -118,7 +117,7 @@ async def delete_managed_ledgers(
         try:
             await finish_delete_topic(ctx, ctx.keys.intent(intent.id), intent)
         except MagnetarError as error:
-            # The topic is gone for everybody; what is left of it is the next `finish_intents`' work.
+            # The topic is gone; the next `finish_intents` removes its remains.
             log.warning("deleted topic has ledgers left", topic=intent.delete_topic.name, error=str(error))
 
 
@@ -140,6 +139,6 @@ async def managed_ledger_exists(ctx: ManagedLedgerContext, name: str) -> bool:
 async def list_managed_ledgers(
     ctx: ManagedLedgerContext, namespace: NamespaceName | None = None
 ) -> list[TopicName]:
-    """Every persistent topic of one namespace or of all, in key order."""
+    """Lists the persistent topics of one namespace or of all, in key order."""
     prefix = ctx.keys.topic_heads_prefix(PERSISTENT, namespace)
     return [ctx.keys.topic_of_head(item.key) for item in (await ctx.metadata.children(prefix)).items]

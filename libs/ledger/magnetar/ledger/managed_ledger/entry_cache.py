@@ -1,7 +1,7 @@
 """The tail cache: recent runs kept in memory for consumers that keep up.
 
-One byte budget for the process, oldest runs go first. What a run costs beside its bytes (objects, list slots)
-is charged too, so that small messages do not take many times the budget.
+One byte budget for the process; the oldest runs are evicted first. Overhead beside a run's bytes (objects,
+list slots) is charged too, so small messages do not use many times the budget.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ _GONE = Run(entries=[])
 
 @dataclass(slots=True, eq=False)
 class ReadCounts:
-    """Counters of reads: from memory, and from storage because it was not there. Counted once per run or
-    read.
-    """
+    """Read counters: cache hits, and reads from storage after a miss. Counted once per run or read."""
 
     cached_entries: int = 0
     cached_bytes: int = 0
@@ -31,18 +29,18 @@ class ReadCounts:
     stored_bytes: int = 0
 
     def cached(self, run: Run) -> None:
-        """A run came from memory."""
+        """Counts a run read from the cache."""
         self.cached_entries += len(run.entries)
         self.cached_bytes += run.byte_length
 
     def stored(self, runs: list[Run]) -> None:
-        """A read came from storage."""
+        """Counts a read from storage."""
         self.stored_entries += sum([len(run.entries) for run in runs])
         self.stored_bytes += sum([run.byte_length for run in runs])
 
 
 class TopicCache:
-    """The cached runs of one topic, in order; made at the topic's first cached run."""
+    """The cached runs of one topic, in order; created at the topic's first cached run."""
 
     __slots__ = ("_budget", "_first", "_runs", "reads")
 
@@ -56,16 +54,18 @@ class TopicCache:
         return len(self._runs) - self._first
 
     def put(self, run: Run) -> None:
-        """Keep a confirmed run, which follows every run put before."""
+        """Adds a confirmed run, which follows every run added before."""
         self._runs.append(run)
         self._budget.inserted_entries += len(run.entries)
         self._budget.charge(self, _cost(run))
 
     def get(self, start: Position, entries_max: int, bytes_max: int) -> Run | None:
-        """A run that begins exactly at `start`, at most so large but at least one entry; None on a miss."""
+        """Returns a run that begins exactly at `start`, within the limits but at least one entry; None on a
+        miss.
+        """
         runs = self._runs
         at = len(runs) - 1
-        # Who follows the tail asks for the newest run; the search is for those a little behind.
+        # A tail reader needs the newest run; the search serves readers slightly behind.
         if at >= self._first and _start(runs[at]) > start:
             wanted: tuple[int, int] = start
             at = bisect_right(runs, wanted, lo=self._first, hi=at, key=_start) - 1
@@ -99,7 +99,7 @@ class TopicCache:
         self._budget.reads.stored(runs)
 
     def drop_oldest(self) -> int:
-        """Forget the oldest run; returns what it cost, 0 when there is none."""
+        """Evicts the oldest run; returns its cost, 0 without any run."""
         if self._first >= len(self._runs):
             return 0
         run = self._runs[self._first]
@@ -113,7 +113,7 @@ class TopicCache:
         return cost
 
     def clear(self) -> None:
-        """Forget everything: the topic goes."""
+        """Evicts every run, because the topic is unloaded."""
         while cost := self.drop_oldest():
             self._budget.release(cost)
         self._runs.clear()
@@ -121,7 +121,7 @@ class TopicCache:
 
 
 class EntryCache:
-    """The budget over all topics of the process."""
+    """The cache budget of all topics in the process."""
 
     __slots__ = (
         "_order",
@@ -143,12 +143,12 @@ class EntryCache:
         """Total of all topics, including unloaded ones."""
         self.inserted_entries = 0
         self.dropped_entries = 0
-        """Those inserted that are not in memory any more, whatever for."""
+        """Number of entries inserted and no longer cached, for any reason."""
         self.evictions = 0
-        """Runs that went to make room."""
+        """Number of runs evicted to make room."""
 
     def limit(self, bytes_max: int) -> None:
-        """Change the budget; what is over it goes at once."""
+        """Changes the budget; evicts runs above it at once."""
         self.bytes_max = bytes_max
         self._evict()
 
@@ -156,7 +156,7 @@ class EntryCache:
         return TopicCache(self)
 
     def charge(self, topic: TopicCache, cost: int) -> None:
-        """A run was cached; older ones go until the budget holds."""
+        """Charges a cached run and evicts older ones until the budget holds."""
         self._order.append(topic)
         self.bytes += cost
         self._evict()
@@ -168,14 +168,14 @@ class EntryCache:
             self.evictions += cost > 0  # else the place of a topic that went
 
     def release(self, cost: int) -> None:
-        """A run left otherwise than by its age; its place in the order is given up in time."""
+        """Releases the cost of a run removed other than by age; its queue slot is reclaimed later."""
         self.bytes -= cost
         self._stale += 1
         if self._stale > 1_000 and self._stale * 2 > len(self._order):
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Forget places of runs that are gone, so that topics that come and go leave nothing behind."""
+        """Removes queue slots of evicted runs, so that unloaded topics leave nothing behind."""
         places: dict[int, int] = {}
         kept: list[TopicCache] = []
         for topic in reversed(self._order):

@@ -1,13 +1,13 @@
-"""Recorded intents to delete: written with the change that makes something unused, removed when it is gone.
+"""Deletion intents: recorded with the change that makes an object unused, removed once it is deleted.
 
-A crash between the two leaves the intent, and whoever runs `finish_intents` next does the rest; nothing is
-orphaned (storage contract, section 4). Everything here may be done twice.
+After a crash in between, the next `finish_intents` completes the deletion, so nothing is orphaned (storage
+contract, section 4). Every step is idempotent.
 
-The objects of an offloaded ledger are named by an intent of their own, from the transaction on in which the
-ledger's key goes; whoever has the packages to reach them finishes it.
+Objects of an offloaded ledger get an intent of their own in the transaction that removes the ledger's key; a
+process with the packages to reach them finishes it.
 
-A ledger in the making has an intent until something names it. So the transaction that deletes a ledger holds
-its intent at the version that was read: an intent that is gone by then says that the ledger is in use.
+A new ledger has an intent until something references it. So the transaction that deletes a ledger requires
+its intent at the version that was read: a missing intent means that the ledger is in use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ATTEMPTS_MAX = 10
 def delete_ledger_intent(
     ctx: ManagedLedgerContext, ref: LedgerRef, *, expected_version: int = ANY_VERSION
 ) -> Put:
-    """The write that records that a ledger is to be deleted."""
+    """Returns the write that records a ledger's deletion intent."""
     intent_id = delete_ledger_intent_id(ref.id)
     intent = Intent(id=intent_id, created_ms=ctx.clock.wall_ms())
     intent.delete_ledger.ref.CopyFrom(ref_value(ref))
@@ -37,11 +37,11 @@ def delete_ledger_intent(
 
 
 def delete_objects_intents(ctx: ManagedLedgerContext, ledger: TopicLedger) -> list[Op]:
-    """The writes that record that a closed ledger's objects are to be deleted, if it has some.
+    """Returns the writes that record deletion intents for a closed ledger's objects, if any.
 
-    They go in the transaction that deletes the ledger's key at the version at which it was read: from then on
-    no attempt at it can be completed, and nothing reads its objects. Those of an attempt that still runs, or
-    that was given up, are named too; what it writes later is swept.
+    They belong to the transaction that deletes the ledger's key at the version read: afterwards no attempt at
+    it can complete, and nothing reads its objects. Objects of running or failed attempts are included;
+    anything written later is swept.
     """
     offload = ledger.offload
     if not offload.path:
@@ -54,14 +54,14 @@ def delete_objects_intents(ctx: ManagedLedgerContext, ledger: TopicLedger) -> li
 
 
 async def finish_delete_ledger(ctx: ManagedLedgerContext, ref: LedgerRef) -> None:
-    """Do what a recorded intent says, and remove it in the same transaction; nothing when there is none."""
+    """Executes a recorded intent and removes it in the same transaction; does nothing without one."""
     found = await ctx.metadata.get(ctx.keys.intent(delete_ledger_intent_id(ref.id)))
     if found is not None:
         await _delete_ledger(ctx, ref, found)
 
 
 async def finish_quietly(ctx: ManagedLedgerContext, ref: LedgerRef) -> None:
-    """`finish_delete_ledger`, leaving it for the next `finish_intents` when it fails."""
+    """Calls `finish_delete_ledger`; on failure leaves the intent to the next `finish_intents`."""
     try:
         await finish_delete_ledger(ctx, ref)
     except MagnetarError as error:
@@ -69,18 +69,18 @@ async def finish_quietly(ctx: ManagedLedgerContext, ref: LedgerRef) -> None:
 
 
 async def finish_intents(ctx: ManagedLedgerContext, *, age_min_ms: int = 0) -> int:
-    """Finish every recorded intent that is at least so old; returns how many were finished.
+    """Finishes every recorded intent of at least this age; returns how many were finished.
 
-    At the start of a process `age_min_ms` is 0. While topics are loaded give it a minute or more: a cursor
-    ledger in the making has an intent until its head names it, and would have to be made again.
-    An intent that fails is logged and left for the next time.
+    Pass 0 at the start of a process. While topics are loaded pass a minute or more: a new cursor ledger has
+    an intent until its head names it, and would have to be created again. A failed intent is logged and left
+    for the next time.
     """
     finished = 0
     now_ms = ctx.clock.wall_ms()
     for item in (await ctx.metadata.children(ctx.keys.intents_prefix)).items:
         try:
             intent = decode(Intent, item.value)
-            # Without a least age the clock does not matter, which may have been set back.
+            # Without a minimum age the clock, which may have been set back, is not used.
             is_young = age_min_ms and now_ms - intent.created_ms < age_min_ms
             if is_young or not _is_ours(intent):
                 continue
@@ -91,12 +91,12 @@ async def finish_intents(ctx: ManagedLedgerContext, *, age_min_ms: int = 0) -> i
 
 
 def _is_ours(intent: Intent) -> bool:
-    """Namespaces and tenants are deleted by brokers."""
+    """Returns whether the intent is handled here; brokers delete namespaces and tenants."""
     return intent.WhichOneof("target") in ("delete_ledger", "delete_topic")
 
 
 async def finish_delete_topic(ctx: ManagedLedgerContext, key: str, intent: Intent) -> None:
-    """Delete every ledger of one life of a topic, then the intent itself."""
+    """Deletes every ledger of one incarnation of a topic, then the intent."""
     target = intent.delete_topic
     for item in (await ctx.metadata.children(ctx.keys.topic_ledgers_prefix(target.creation_id))).items:
         await _delete_closed_ledger(ctx, item)
@@ -107,7 +107,9 @@ async def finish_delete_topic(ctx: ManagedLedgerContext, key: str, intent: Inten
 
 
 async def _delete_closed_ledger(ctx: ManagedLedgerContext, item: Versioned) -> None:
-    """Delete a ledger with its topic's key, as that stands: an offload job may be at work at it."""
+    """Deletes a ledger with its topic-ledger key at its current version, since an offload job may be changing
+    it.
+    """
     found: Versioned | None = item
     for _ in range(_ATTEMPTS_MAX):
         if found is None:
@@ -137,7 +139,9 @@ async def _finish(ctx: ManagedLedgerContext, item: Versioned, intent: Intent) ->
 
 
 async def _delete_ledger(ctx: ManagedLedgerContext, ref: LedgerRef, intent: Versioned) -> bool:
-    """False when the intent is not what it was: somebody finished it, or the ledger came to be of use."""
+    """Deletes a ledger. Returns False if the intent has changed: it was finished elsewhere, or the ledger is
+    in use.
+    """
     try:
         await ctx.ledgers.delete(ref, with_ops=[Delete(intent.key, intent.version)])
     except VersionMismatch as error:

@@ -1,8 +1,7 @@
-"""The ledgers of a topic, in order: which entries exist, what follows what, how many lie between.
+"""The ordered list of a topic's ledgers: existing entries, their succession, and counts between positions.
 
-Only entries that are confirmed in the topic's order exist here: a ledger joins the list with its first
-confirmed entry (so it is never empty), when the one before it is wholly confirmed. Trimming takes ledgers off
-the front.
+Only entries confirmed in topic order exist here: a ledger joins with its first confirmed entry (so it is
+never empty), after the previous one is wholly confirmed. Trimming removes ledgers from the front.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from magnetar.ledger.ledger_store import LedgerReader, LedgerRef
 
 
 class SpanOffload:
-    """How far a ledger is on its way to objects, as its topic's key said at `version`; see `Offload`."""
+    """A ledger's offload state in its topic-ledger key at `version`; see `Offload`."""
 
     __slots__ = (
         "attempt",
@@ -57,16 +56,16 @@ class SpanOffload:
 
     @property
     def complete(self) -> bool:
-        """The objects are whole and verified."""
+        """Whether the objects are complete and verified."""
         return self.state == Offload.COMPLETE
 
     @property
     def left_bookies(self) -> bool:
-        """Only the objects have the entries."""
+        """Whether only the objects have the entries."""
         return self.left_bookies_ms > 0
 
     def same_objects(self, other: SpanOffload) -> bool:
-        """Whether both mean the same whole objects."""
+        """Returns whether both refer to the same complete objects."""
         return (
             self.complete
             and other.complete
@@ -79,9 +78,9 @@ class LedgerSpan:
     """One ledger of a topic. `entries` grows while the ledger is written; the last one has id `entries - 1`.
 
     `base` counts the topic's entries before this ledger, since loading. `messages` is -1 and
-    `max_publish_time_ms` 0 while they are not known (a ledger closed by a takeover; see `reading`).
-    `offload` is None while nobody wants the ledger offloaded, as far as is known (see `offloaded`); `reader`
-    reads it where it was written.
+    `max_publish_time_ms` 0 while unknown (a ledger closed by a takeover; see `storage_reads`). `offload` is
+    None unless offload is known to be requested; `reader` reads the ledger from the storage it was written
+    to.
     """
 
     __slots__ = (
@@ -133,8 +132,8 @@ class LedgerSpan:
 class LedgerSpans:
     """A topic's existing entries as an ordered list of ledgers.
 
-    `spans` is in order of ledger ids and `by_id` has the same; both are changed only here, and only the last
-    span's `entries` may still grow.
+    `spans` is ordered by ledger id and `by_id` has the same content; only this class changes them, and only
+    the last span's `entries` may still grow.
     """
 
     __slots__ = ("by_id", "first_base", "spans")
@@ -145,14 +144,14 @@ class LedgerSpans:
         self.first_base = 0
 
     def add(self, span: LedgerSpan) -> None:
-        """The next ledger; every one before it has got all its entries."""
+        """Adds the next ledger; all earlier ones must be complete."""
         assert not self.spans or span.ref.id > self.spans[-1].ref.id, "ledger ids of a topic only grow"
         span.base = self.total
         self.spans.append(span)
         self.by_id[span.ref.id] = span
 
     def remove_first(self, count: int) -> list[LedgerSpan]:
-        """Take the oldest ledgers off the list (trimming)."""
+        """Removes the oldest ledgers (trimming)."""
         removed = self.spans[:count]
         self.first_base = self.spans[count].base if count < len(self.spans) else self.total
         del self.spans[:count]
@@ -162,7 +161,7 @@ class LedgerSpans:
 
     @property
     def total(self) -> int:
-        """How many entries the topic has had since it was loaded, trimmed ones included."""
+        """Number of the topic's entries since it was loaded, including trimmed ones."""
         if not self.spans:
             return self.first_base
         last = self.spans[-1]
@@ -170,11 +169,13 @@ class LedgerSpans:
 
     @property
     def entries(self) -> int:
-        """How many entries exist."""
+        """Number of existing entries."""
         return self.total - self.first_base
 
     def ordinal(self, position: Position) -> int:
-        """How many entries, counted as in `total`, lie at or before a position (which need not exist)."""
+        """Returns how many entries, counted as in `total`, are at or before a position (which need not
+        exist).
+        """
         ledger_id, entry_id = position
         span = self.by_id.get(ledger_id)
         if span is not None:
@@ -188,7 +189,7 @@ class LedgerSpans:
         return sum([span.byte_length for span in self.spans])
 
     def bytes_after(self, position: Position) -> int:
-        """About how many bytes lie after a position: exact by ledgers, averaged within one."""
+        """Returns the approximate bytes after a position: exact by ledger, averaged within one."""
         ledger_id, entry_id = position
         total = 0
         for span in reversed(self.spans):
@@ -201,7 +202,7 @@ class LedgerSpans:
         return total
 
     def position_before_last(self, byte_count: int) -> Position:
-        """The first position after which no more than `byte_count` bytes lie, counted alike."""
+        """Returns the first position with at most `byte_count` bytes after it, by the same estimate."""
         spans = self.spans
         for span in reversed(spans):
             if span.byte_length > byte_count:
@@ -211,7 +212,7 @@ class LedgerSpans:
         return Position(spans[0].ref.id, -1) if spans else Position(-1, -1)
 
     def span_after(self, ledger_id: int) -> LedgerSpan | None:
-        """The first ledger with a higher id."""
+        """Returns the first ledger with a higher id."""
         spans = self.spans
         if not spans or spans[-1].ref.id <= ledger_id:
             return None
@@ -220,16 +221,16 @@ class LedgerSpans:
         return spans[bisect_right(spans, ledger_id, key=_ledger_id)]
 
     def next_within(self, after: Position, limit: Position) -> Position | None:
-        """The first existing entry after `after` and up to `limit`."""
+        """Returns the first existing entry after `after` and up to `limit`."""
         ledger_id = after.ledger_id
-        # The common case; not when the last ledger was trimmed as well.
+        # The common case; does not apply if the last ledger was trimmed as well.
         if ledger_id == limit.ledger_id and -1 <= after.entry_id < limit.entry_id and ledger_id in self.by_id:
             return Position(ledger_id, after.entry_id + 1)
         following = self.next_position(after)
         return following if following is not None and following <= limit else None
 
     def next_position(self, after: Position) -> Position | None:
-        """The first existing entry after a position (which need not exist)."""
+        """Returns the first existing entry after a position (which need not exist)."""
         ledger_id, entry_id = after
         span = self.by_id.get(ledger_id)
         if span is not None and entry_id < span.entries - 1:
@@ -238,7 +239,7 @@ class LedgerSpans:
         return None if following is None else Position(following.ref.id, 0)
 
     def floor(self, position: Position) -> Position | None:
-        """The last existing entry at or before a position; None when there is none."""
+        """Returns the last existing entry at or before a position; None without one."""
         ledger_id, entry_id = position
         span = self.by_id.get(ledger_id)
         if span is not None and entry_id >= 0:

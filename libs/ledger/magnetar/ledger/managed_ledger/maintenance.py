@@ -1,6 +1,6 @@
-"""The maintenance of a managed ledger: its metadata work, one step at a time, tried again until it is done.
+"""Maintenance of a managed ledger: its metadata operations, one step at a time, retried until they succeed.
 
-Each step is chosen anew from the present state, so there is no flag that could be lost.
+Each step is chosen from the current state, so no pending flag can be lost.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _BACKOFF_MAX_S: Final = 5.0
 async def maintain(
     topic: str, appender: Appender, steps: Callable[[], list[Step]], lose: Callable[[StorageError], None]
 ) -> None:
-    """Do what is due, in that order, until nothing is; a lost owner, or a step that breaks, is the end of the
-    managed ledger.
+    """Runs due steps in the given order until none is left. Ends the managed ledger if ownership is lost or a
+    step breaks.
 
-    A step that failed keeps none of the others waiting: it is tried again after a while, with all that failed
-    meanwhile. While steps fail and there is no ledger to write to, what waits for one is told why.
+    A failed step does not delay the others: it is retried later together with the others that failed. While
+    steps fail and no ledger is open, waiting publishes are refused with the reason.
     """
     loop = asyncio.get_running_loop()
     backoff_s, again_at = _BACKOFF_MIN_S, 0.0

@@ -1,8 +1,8 @@
-"""A topic's managed ledger: its ledgers as one stream of entries, its cursors, and what both need to go on.
+"""A topic's managed ledger: its ledgers as one stream of entries, its cursors, and their maintenance.
 
-The object is the facade that a topic talks to; the work is in its parts: `appender` (the write side),
-`cursor_ledger` (what is written of cursors), `topic_offload`, `reading`, `trimming`, `takeover`. All metadata
-work is done by one task (`maintenance`), one step at a time.
+This class is the facade that a topic uses; the work is in its parts: `appender` (writes), `cursor_ledger`
+(persistent cursors), `topic_offload`, `storage_reads`, `trimming`, `takeover`. One task (`maintenance`)
+performs all metadata operations, one step at a time.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ log = get_logger(__name__)
 
 
 class ManagedLedger(TopicOffload):
-    """One loaded topic's storage; made by `open_managed_ledger`, used on one event loop.
+    """One loaded topic's storage; created by `open_managed_ledger`, used on one event loop.
 
-    `deduplication` is where that has its state. `max_read_position` bounds what may be read below what is
-    confirmed (for transactions); None: no bound.
+    `deduplication` holds its deduplication state. `max_read_position` limits reads below the last confirmed
+    position (for transactions); None: no limit.
     """
 
     __slots__ = (
@@ -116,19 +116,19 @@ class ManagedLedger(TopicOffload):
 
     @property
     def confirmed_index(self) -> int:
-        """That of the first message that is not confirmed, or of the next one."""
+        """Index of the first unconfirmed message, or of the next one."""
         return self._appender.confirmed_index
 
     def append(self, run: Run, context: object) -> None:
-        """Take a run; it is confirmed to the listener, with `context`, once it is durable.
-        A plain call that never waits and never calls back from inside; sets the run's publish time and first
-        index. While no ledger is open the run queues, within a bound. Raises LogFull, LogFailed, Backpressure
-        or OwnershipLost at once; then the run was not taken.
+        """Accepts a run; the listener gets it with `context` once it is durable. A plain call that never
+        waits and never calls back from inside; sets the run's publish time and first index. While no ledger
+        is open the run queues, within a limit. Raises LogFull, LogFailed, Backpressure or OwnershipLost at
+        once; then the run was not accepted.
         """
         self._appender.append(run, context)
 
     def prepare(self) -> None:
-        """Make the ledger that the next run goes to, which is expected at any moment."""
+        """Opens a ledger in advance of an expected run."""
         self._appender.prepare()
 
     def _on_confirmed(self, publishes: list[Publish]) -> None:
@@ -151,7 +151,7 @@ class ManagedLedger(TopicOffload):
 
     @property
     def last_confirmed(self) -> Position:
-        """The last entry that is durable, in the topic's order; entry id -1, or -1:-1, when there is none."""
+        """The last durable entry in topic order; without one its entry id is -1, or it is -1:-1."""
         return self._appender.last_confirmed
 
     last_position = last_confirmed
@@ -168,11 +168,13 @@ class ManagedLedger(TopicOffload):
         return Position(spans[0].ref.id, -1) if spans else self._appender.last_confirmed
 
     def next_position(self, after: Position) -> Position | None:
-        """The first existing entry after `after`; None when there is none up to the read limit."""
+        """Returns the first existing entry after `after`; None if there is none up to the read limit."""
         return self._spans.next_within(after, self.read_limit())
 
     def read_cached(self, start: Position, entries_max: int, bytes_max: int) -> Run | None:
-        """A run that begins exactly at `start`, from memory; None on a miss. It shares the entries' bytes."""
+        """Returns a cached run that begins exactly at `start`; None on a miss. It shares the entries'
+        bytes.
+        """
         cache, limit = self._cache, self.max_read_position
         run = None if cache is None else cache.get(start, entries_max, bytes_max)
         if run is not None and limit is not None:
@@ -182,10 +184,10 @@ class ManagedLedger(TopicOffload):
         return run
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> ReadResult:
-        """Entries from the first existing one at or after `start` up to the read limit, across ledgers.
+        """Reads entries from the first existing one at or after `start` up to the read limit, across ledgers.
 
-        At least one entry when there is one, however large. Raises NoSuchLedger, EntryUnknown, LogFailed;
-        EntryUnreadable only where entries have several copies, on one of which it may come back.
+        Returns at least one entry if one exists, however large. Raises NoSuchLedger, EntryUnknown, LogFailed;
+        EntryUnreadable only if entries have several copies, one of which may recover.
         """
         limit = self.read_limit()
         result = await storage_reads.read(self._reads(), self._spans, start, limit, entries_max, bytes_max)
@@ -196,26 +198,27 @@ class ManagedLedger(TopicOffload):
         return result
 
     async def find_before_publish_time(self, publish_time_ms: int) -> Position:
-        """The position just before the first entry whose broker publish time is at or after this.
+        """Returns the position just before the first entry whose broker publish time is at or after this.
 
-        It is not behind entries whose time cannot be read now and may be later (one copy may be repaired).
+        The result never skips entries whose time is unreadable now and may be readable later (one copy may be
+        repaired).
         """
         return await storage_reads.find_before_publish_time(
             self._reads(), self._spans, publish_time_ms, self.read_limit()
         )
 
     def entries_between(self, after: Position, through: Position) -> int:
-        """How many entries exist in (after, through]."""
+        """Returns how many entries exist in (after, through]."""
         return max(0, self._spans.ordinal(through) - self._spans.ordinal(after))
 
     @property
     def spans(self) -> LedgerSpans:
-        """Which entries exist, by ledgers; to look at only."""
+        """The existing entries by ledger; read-only."""
         return self._spans
 
     @property
     def entries(self) -> int:
-        """How many entries exist."""
+        """Number of existing entries."""
         return self._spans.entries
 
     @property
@@ -225,19 +228,19 @@ class ManagedLedger(TopicOffload):
 
     @property
     def read_counts(self) -> ReadCounts | None:
-        """Statistics of reads since the load; None without reads."""
+        """Read counters since the load; None without reads."""
         return None if self._cache is None else self._cache.reads
 
     @property
     def pending_entries(self) -> int:
-        """Entries that were taken and are not confirmed."""
+        """Number of accepted, unconfirmed entries."""
         return self._appender.pending_entries
 
     # Cursors
 
     @property
     def cursor_records(self) -> Position | None:
-        """Where the last record of the durable cursors is; None before the first one."""
+        """Position of the durable cursors' last record; None before the first one."""
         return self._cursor_ledger.last_position
 
     @property
@@ -246,40 +249,40 @@ class ManagedLedger(TopicOffload):
         return self._cursors.by_name
 
     async def create_cursor(self, name: str, position: Position, properties: dict[str, str]) -> Cursor:
-        """A durable cursor that stands at `position`, or the one that exists; it is confirmed on return.
-        A position outside the topic means its nearest end. Raises StorageError when it was not written.
+        """Creates a durable cursor at `position`, or returns the existing one; confirmed on return. A
+        position outside the topic is moved to its nearest end. Raises StorageError if it was not written.
         """
         self._check_serving()
         return await self._cursors.create(name, self._clamp(position), properties)
 
     def open_non_durable_cursor(self, name: str, position: Position) -> Cursor:
-        """A non-durable cursor (a reader's): not stored, and it prevents no trimming."""
+        """Creates a non-durable cursor (a reader's): it is not stored and does not prevent trimming."""
         self._check_serving()
         return self._cursors.open_non_durable(name, self._clamp(position))
 
     def close_cursor(self, cursor: Cursor) -> None:
-        """Forget a cursor that is not durable, from here on."""
+        """Removes a non-durable cursor."""
         self._cursors.close(cursor)
 
     async def delete_cursor(self, name: str) -> None:
-        """Forget a cursor; confirmed on return if durable. Raises SubscriptionNotFound, StorageError."""
+        """Deletes a cursor; confirmed on return if durable. Raises SubscriptionNotFound, StorageError."""
         self._check_serving()
         await self._cursors.delete(name)
         self.trim()
 
     async def reset_cursor(self, cursor: Cursor, position: Position) -> None:
-        """Forget what the cursor acknowledged and stand at `position` (seek); confirmed on return."""
+        """Moves the cursor to `position` and drops its acknowledgements (seek); confirmed on return."""
         self._check_serving()
         await self._cursors.reset(cursor, self._clamp(position))
 
     async def describe_cursor(self, cursor: Cursor, properties: dict[str, str]) -> None:
-        """Give a cursor these properties and no others; confirmed on return. Raises as `delete_cursor`."""
+        """Replaces a cursor's properties; confirmed on return. Raises as `delete_cursor`."""
         self._check_serving()
         await self._cursors.describe(cursor, properties)
 
     def flush_cursors(self, done: Done | None = None) -> None:
-        """Write all changes of cursors in one append.
-        `done` is called, never from inside, once those made so far are confirmed, or with the reason why not.
+        """Writes all cursor changes in one append. `done` is called, never from inside, once those made so
+        far are confirmed, or with the error.
         """
         if self._lost is not None:
             if done is not None:
@@ -289,16 +292,16 @@ class ManagedLedger(TopicOffload):
 
     @property
     def delays(self) -> TopicDelays | None:
-        """The topic's delayed entries; None when there never was one."""
+        """The topic's delayed entries; None if there never were any."""
         return self._cursor_ledger.delays
 
     def delayed_entries(self) -> TopicDelays:
-        """`delays`, made now if need be: an entry is delayed."""
+        """Returns `delays`, created if necessary for a first delayed entry."""
         return self.delays or self._cursor_ledger.keep_delays(DelayedIndex())
 
     def prove_ownership(self, done: Done) -> bool:
-        """Append to the cursor ledger, which only its owner can: `done` hears that it is durable, or why not.
-        False, and `done` is not called, while no cursor ledger is open.
+        """Appends to the cursor ledger, which only its owner can; `done` gets the result. Returns False,
+        without calling `done`, while no cursor ledger is open.
         """
         return self._lost is None and self._cursor_ledger.prove(done)
 
@@ -313,26 +316,28 @@ class ManagedLedger(TopicOffload):
         self._check_drained()
 
     def persist_as(self, persistence: Persistence | None) -> int:
-        """Make ledgers like this, or as the configuration says; returns how many copies of an entry it is."""
+        """Sets the replication of new ledgers, or restores the configured one; returns the number of copies
+        of an entry.
+        """
         ctx = self._appender.ctx = self._cursor_ledger.ctx = self._ctx.persisting_as(persistence)
         return ctx.config.write_quorum
 
     def retain(self, retention: trimming.Retention) -> None:
-        """Keep so much of what is acknowledged, from now on; what is beyond goes at once."""
+        """Sets the retention of acknowledged entries; data beyond it is trimmed at once."""
         if (retention := retention.after(self.retention)) != self.retention:
             self.retention = retention
             self.trim()
 
     def roll(self) -> None:
-        """Write what follows to another ledger: the open one is closed, and can go."""
+        """Closes the open ledger, which can then be trimmed; further entries go to another ledger."""
         self._appender.retire()
         self._kick()
 
     def trim(self) -> None:
-        """Let closed ledgers go that no durable cursor needs and retention does not keep.
+        """Deletes closed ledgers that no durable cursor needs and retention does not keep.
 
-        Happens by itself when a cursor passes one; call it from time to time for those that only grow old.
-        None goes over restored metadata.
+        Runs by itself when a cursor passes a ledger; call it periodically for ledgers that only expire.
+        Suspended over restored metadata.
         """
         if self._ctx.restored.holds:
             return
@@ -359,22 +364,22 @@ class ManagedLedger(TopicOffload):
         self.trim()
 
     async def raise_topic_epoch(self, at_least: int = 0) -> int:
-        """A new exclusive producer: the next topic epoch, or `at_least`; its own, durable on return."""
+        """Returns the next topic epoch, or `at_least`, for a new exclusive producer; durable on return."""
         return (await self._edit_head(RaisedEpoch(at_least))).epoch
 
     def seal(self) -> None:
-        """Take nothing more; what was taken is still confirmed."""
+        """Refuses further publishes; accepted ones are still confirmed."""
         self._appender.refused = TopicTerminated(f"{self.name} was terminated: it takes no more messages")
 
     async def terminate(self) -> Position:
-        """The topic is sealed for ever, and nothing of it is on its way; durable on return. Idempotent."""
+        """Terminates the topic permanently, with no publish in flight; durable on return. Idempotent."""
         assert self._appender.drained, "sealed, and waited for"
         await self._edit_head(topic_head.with_termination(self.last_confirmed))
         self.terminated = True
         return self.last_confirmed
 
     async def change_properties(self, change: topic_head.PropertiesChange) -> None:
-        """Replace the topic's properties; durable on return. Raises what `change` raises."""
+        """Replaces the topic's properties; durable on return. Raises what `change` raises."""
         if error := (await self._edit_head(topic_head.ChangedProperties(change))).error:
             raise error
 
@@ -391,7 +396,7 @@ class ManagedLedger(TopicOffload):
         self.properties = dict(value.properties)
 
     def _kick(self) -> None:
-        """Something changed: let maintenance look at it."""
+        """Wakes maintenance after a change."""
         if self._maintenance is None and self._lost is None:
             self._maintenance = asyncio.get_running_loop().create_task(self._maintain())
 
@@ -418,9 +423,9 @@ class ManagedLedger(TopicOffload):
             self._check_drained()
 
     def lose(self, error: StorageError) -> None:
-        """Another owner has the topic, or storage is gone: stop everything and tell the listener, once.
+        """Stops everything and notifies the listener, once: ownership or storage is lost.
 
-        Nothing is confirmed from here on, and nothing is written.
+        Nothing is confirmed or written from here on.
         """
         if self._lost is not None:
             return
@@ -429,16 +434,16 @@ class ManagedLedger(TopicOffload):
         asyncio.get_running_loop().call_soon(self._listener.on_lost, error)
 
     def give_up(self) -> list[Publish]:
-        """Accepted publishes that will never be decided; for a listener of the loss."""
+        """Returns accepted publishes that will never be decided; for the listener of the loss."""
         return self._appender.give_up()
 
     # Closing
 
     async def close(self) -> None:
-        """Flush the cursors, wait for what is on its way, close the ledgers; idempotent.
+        """Flushes the cursors, waits for publishes in flight, closes the ledgers; idempotent.
 
-        Nothing is waited for once ownership is lost. A caller that cannot wait for ever cancels it: then the
-        ledgers stay open for the next owner to recover.
+        Waits for nothing once ownership is lost. A caller with a deadline cancels it: then the ledgers stay
+        open for the next owner to recover.
         """
         self._closing = True
         self._appender.refuse(LedgerClosed(f"{self.name} is closing"))
@@ -446,7 +451,7 @@ class ManagedLedger(TopicOffload):
             await self._drained()
             self._appender.retire()
             if self._lost is None:
-                self._cursor_ledger.leave()  # beside the closing of the ledger: somebody waits
+                self._cursor_ledger.leave()  # runs beside the ledger's closing, because requests are waiting
             self._kick()
             await self._drained()
             writer, self._cursor_ledger.writer = self._cursor_ledger.writer, None
@@ -460,7 +465,7 @@ class ManagedLedger(TopicOffload):
             self._end(self._lost or LedgerClosed(f"{self.name} is closed"))
 
     def _end(self, error: StorageError) -> None:
-        """Nothing more is written, and whoever still waits for something of it waits in vain. Idempotent."""
+        """Stops all writes and fails every request still waiting. Idempotent."""
         self._lost = error
         self._appender.stop(error)
         self._appender.retire()

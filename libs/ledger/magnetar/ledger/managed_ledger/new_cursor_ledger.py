@@ -1,7 +1,7 @@
-"""A cursor ledger in the making: it has an intent to delete it until the head names it.
+"""A new cursor ledger, which has a deletion intent until the head names it.
 
-So a crash leaves nothing behind: either the head names the new ledger and the old one has an intent, or the
-other way round.
+So a crash leaves no orphan: either the head names the new ledger and the old one has an intent, or the
+reverse.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SNAPSHOT_RUN_BYTES = 1024 * 1024
 
 
 class NewCursorLedger:
-    """A cursor ledger from when it is made to when the head names it, and what its writer tells after that.
+    """A cursor ledger from its creation until the head names it, and the callbacks of its writer after that.
 
-    `on_confirmed` and `on_failed` get the writer beside what a ledger's listener gets.
+    `on_confirmed` and `on_failed` get the writer and a ledger listener's arguments.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class NewCursorLedger:
         self.writer: LedgerWriter | None = None
 
     async def create(self) -> None:
-        """Make the ledger, with an intent to delete it."""
+        """Creates the ledger with a deletion intent."""
         ctx, head = self._ctx, self._head
         listener = LedgerListener(on_confirmed=self._writer_confirmed, on_failed=self._writer_failed)
 
@@ -88,9 +88,9 @@ class NewCursorLedger:
         self._intent_version = ABSENT if intent is None else intent.version
 
     async def append(self, entries: list[bytes]) -> int:
-        """Write a snapshot, or a part of it; returns the id of its first entry once it is confirmed.
+        """Writes a snapshot, or a part of it; returns the id of its first entry once it is confirmed.
 
-        Raises LogFailed and the like.
+        Raises LogFailed and other storage errors.
         """
         assert self.writer is not None
         last = -1
@@ -113,7 +113,7 @@ class NewCursorLedger:
         return last + 1 - len(entries)
 
     async def adopt(self) -> LedgerRef | None:
-        """Let the head name this ledger; returns the one it named before, which has an intent now."""
+        """Makes the head name this ledger; returns the previous one, which now has an intent."""
         assert self.writer is not None
         if self._intent_version == ABSENT:
             raise LogFailed(f"cursor ledger {self.writer.ref.id} was cleaned up before it was used")
@@ -132,7 +132,7 @@ class NewCursorLedger:
         return old
 
     async def abandon(self) -> None:
-        """The ledger is of no use; its intent stays when it cannot be deleted now."""
+        """Abandons the ledger; its intent remains if it cannot be deleted now."""
         if self.writer is not None:
             await finish_quietly(self._ctx, self.writer.ref)
 
@@ -160,7 +160,7 @@ class NewCursorLedger:
 
 
 def snapshot_runs(entries: list[bytes], now_ms: int) -> Iterable[Run]:
-    """A snapshot in runs of bounded size."""
+    """Yields a snapshot in runs of limited size."""
     start = size = 0
     for at, entry in enumerate(entries):
         size += len(entry)

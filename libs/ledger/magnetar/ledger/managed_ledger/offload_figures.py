@@ -1,7 +1,7 @@
-"""Offload figures of a topic's ledgers, as its owner knows them.
+"""Offload figures of a topic's ledgers, as known to its owner.
 
-Jobs take ledgers on at any broker; the owner reads its topics' keys again from time to time, so these figures
-may be as old as magnetarOffloadRefreshIntervalSeconds.
+Jobs may offload ledgers through any broker; the owner refreshes its topics' keys periodically, so these
+figures may be as old as magnetarOffloadRefreshIntervalSeconds.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class OffloadFigures:
     """Figures of one topic, or the sum over many."""
 
     waiting: int = 0
-    """Ledgers that the next job takes."""
+    """Ledgers waiting for a job."""
     running: int = 0
     complete: int = 0
-    """Ledgers whose objects are whole, those included that bookies have no more."""
+    """Ledgers with complete objects, including those that left bookies."""
     left: int = 0
     """Ledgers that only the objects have."""
     byte_length: int = 0
@@ -29,11 +29,11 @@ class OffloadFigures:
     object_bytes: int = 0
     """Bytes of the objects of the complete ledgers."""
     last_ledger_id: int = 0
-    """The one that was completed last; 0: none was."""
+    """The most recently completed ledger; 0 without one."""
     last_completed_ms: int = 0
 
     def add(self, spans: Iterable[LedgerSpan]) -> None:
-        """Count these ledgers too."""
+        """Adds the figures of these ledgers."""
         for span in spans:
             offload = span.offload
             if offload is None:

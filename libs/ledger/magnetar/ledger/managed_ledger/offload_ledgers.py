@@ -1,7 +1,7 @@
-"""Closed ledgers as offload sees them: found, listed and taken a step on, whoever owns their topics.
+"""Offload steps on closed ledgers, independent of their topics' owners: lookup, listing and state changes.
 
-A step is committed by the version of the ledger's own key. Somebody else's change in between, or a write
-whose outcome is unknown, is looked at again: the steps of `offload_state` may be taken twice.
+A step is committed by the version of the ledger's own key. After a concurrent change, or a write with unknown
+outcome, the key is read again: the steps of `offload_state` are idempotent.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from magnetar.common.runtime.clock import Clock
 log = get_logger(__name__)
 
 LISTED_AT_ONCE: Final = 32
-"""Topics whose ledgers are read at the same time."""
+"""Number of topics whose ledgers are read concurrently."""
 
 DECODED_AT_ONCE: Final = 500
-"""Ledgers of a topic before others have their turn."""
+"""Ledgers of a topic decoded between two turns of the event loop."""
 
 _ATTEMPTS_MAX: Final = 10
 
 Step = Callable[[TopicLedger], TopicLedger]
-"""A step of `offload_state`, but for the ledger; may be taken again on a newer value."""
+"""A step of `offload_state` with all arguments but the ledger; may run again on a newer value."""
 
 WithOps = Callable[[TopicLedger], Sequence[Op]]
-"""Further writes in the transaction of a step, from the new state of the ledger."""
+"""Returns further writes for the transaction of a step, given the ledger's new state."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLedgers:
-    """The closed ledgers of one life of a topic, in order."""
+    """The closed ledgers of one incarnation of a topic, in order."""
 
     topic: TopicName
     creation_id: int
@@ -58,7 +58,7 @@ class TopicLedgers:
 
 
 class OffloadLedgers:
-    """The closed ledgers of a cluster, by way of metadata alone."""
+    """The closed ledgers of a cluster, accessed through metadata alone."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, clock: Clock) -> None:
         self._metadata = metadata
@@ -66,23 +66,24 @@ class OffloadLedgers:
         self.clock = clock
 
     async def knows_all(self) -> bool:
-        """Whether what metadata does not name was never offloaded, or is gone: not while it was restored from
-        a copy that knows nothing of what was offloaded since. Raises MetadataError, StorageError."""
+        """Returns whether metadata knows every offloaded ledger; not if it was restored from a backup older
+        than some offloads. Raises MetadataError, StorageError.
+        """
         return not holds_deletion(await read_restoration(self._metadata, self._keys))
 
     async def creation_id(self, topic: TopicName) -> int:
-        """Which life of the topic there is now. Raises TopicNotFound, MetadataError."""
+        """Returns the creation id of the topic's current incarnation. Raises TopicNotFound, MetadataError."""
         found = await self._metadata.get(self._keys.topic_head(topic))
         if found is None:
             raise TopicNotFound(f"topic {topic} does not exist")
         return decode(TopicHead, found.value).creation_id
 
     async def of_topic(self, topic: TopicName) -> TopicLedgers:
-        """Its closed ledgers. Raises TopicNotFound, MetadataError."""
+        """Returns the topic's closed ledgers. Raises TopicNotFound, MetadataError."""
         return await self._ledgers_of(topic, await self.creation_id(topic))
 
     async def find(self, topic: TopicName, creation_id: int, ledger_id: int) -> TopicLedger:
-        """A closed ledger as it stands now. Raises NoLedgerToOffload, MetadataError."""
+        """Returns a closed ledger's current state. Raises NoLedgerToOffload, MetadataError."""
         return decode(TopicLedger, (await self._get(topic, creation_id, ledger_id)).value)
 
     async def change(
@@ -93,10 +94,10 @@ class OffloadLedgers:
         step: Step,
         with_ops: WithOps | None = None,
     ) -> TopicLedger:
-        """Take a step; returns what the ledger is then. A step that changes nothing is not written.
+        """Takes a step; returns the ledger's new state. A step that changes nothing is not written.
 
-        Raises what the step refuses with, NoLedgerToOffload, MetadataError when others keep changing it or
-        the store does not answer.
+        Raises the step's refusal, NoLedgerToOffload, MetadataError if concurrent changes persist or the store
+        does not answer.
         """
         for _ in range(_ATTEMPTS_MAX):
             found = await self._get(topic, creation_id, ledger_id)
@@ -121,12 +122,11 @@ class OffloadLedgers:
         *,
         rest: float = 0.0,
     ) -> AsyncIterator[TopicLedgers]:
-        """Topics with a closed ledger, those of one namespace or of all, in the order of their keys, behind
-        `after`.
+        """Yields topics with a closed ledger, of one namespace or of all, in key order, after `after`.
 
-        Not at one moment: what is made, closed or deleted meanwhile may be in it or not. Holds the heads of
-        one namespace and the ledgers of some topics in memory. `rest`: how many seconds others have after
-        each second of reading, for whoever is in no hurry. Raises MetadataError.
+        Not a snapshot: concurrent changes may or may not appear. Holds the heads of one namespace and the
+        ledgers of some topics in memory. `rest` is the pause in seconds after each second of reading, for
+        callers without urgency. Raises MetadataError.
         """
         keys = self._keys
         behind = "" if after is None else keys.topic_head(after)
@@ -135,7 +135,8 @@ class OffloadLedgers:
             namespaces = [keys.namespace_of(item.key) for item in items]
         else:
             namespaces = [namespace]
-        # In the order of the heads, which is not that of the namespaces' own keys: '-' sorts before '/'.
+        # In the order of the heads, which differs from that of the namespaces' own keys: '-' sorts before
+        # '/'.
         for prefix in sorted(keys.topic_heads_prefix(PERSISTENT, each) for each in namespaces):
             if prefix < behind and not behind.startswith(prefix):
                 continue
@@ -149,7 +150,7 @@ class OffloadLedgers:
                 if rest:
                     await asyncio.sleep(rest * (self.clock.monotonic() - begun_s))
 
-    # --- inside ---
+    # --- internal ---
 
     async def _get(self, topic: TopicName, creation_id: int, ledger_id: int) -> Versioned:
         found = await self._metadata.get(self._keys.topic_ledger(creation_id, ledger_id))

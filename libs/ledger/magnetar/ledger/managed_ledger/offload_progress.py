@@ -1,7 +1,7 @@
-"""Offload progress of a topic's ledgers at its owner, and how the owner learns it.
+"""Offload state of a topic's ledgers at its owner, and how the owner refreshes it.
 
-Jobs take a ledger on under its own key, at any broker; the owner reads its topic's keys when it loads the
-topic, from time to time, and whenever a ledger is not where it should be. What it knows may be old, then.
+Jobs offload a ledger through its key at any broker; the owner reads its topic's keys when it loads the topic,
+periodically, and when a ledger is not found where expected. Its knowledge may be stale.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class OffloadRules:
     """Policies of a topic for its offloaded ledgers."""
 
     deletion_lag_ms: int = -1
-    """How long bookies keep a ledger after its objects are whole; negative: for ever."""
+    """Time in ms that bookies keep a ledger after its objects are complete; negative: indefinitely."""
     objects_first: bool = False
-    """Reads go to objects even while bookies have the ledger."""
+    """Read from objects first, even while bookies have the ledger."""
 
 
 NO_OFFLOAD: Final = OffloadRules()
 
 
 def note(span: LedgerSpan, value: TopicLedger, version: int) -> bool:
-    """Take what metadata says of a ledger at this version, unless something newer is known; True when it is
-    something else than was known.
+    """Updates a ledger's state from metadata at this version, unless a newer one is known; returns whether it
+    changed.
     """
     before = span.offload
     if before is not None and before.version >= version:
@@ -63,13 +63,15 @@ def note(span: LedgerSpan, value: TopicLedger, version: int) -> bool:
 
 
 async def refresh(ctx: ManagedLedgerContext, creation_id: int, span: LedgerSpan) -> bool:
-    """Ask metadata about one ledger; True when something changed. Raises MetadataError, StorageError."""
+    """Reads one ledger's state from metadata; returns whether it changed. Raises MetadataError,
+    StorageError.
+    """
     found = await ctx.metadata.get(ctx.keys.topic_ledger(creation_id, span.ref.id))
     return found is not None and _take(span, found)
 
 
 async def refresh_all(ctx: ManagedLedgerContext, creation_id: int, spans: LedgerSpans) -> None:
-    """Ask metadata about all closed ledgers of a topic. Raises MetadataError, StorageError."""
+    """Reads the state of all closed ledgers of a topic from metadata. Raises MetadataError, StorageError."""
     for item in (await ctx.metadata.children(ctx.keys.topic_ledgers_prefix(creation_id))).items:
         span = spans.by_id.get(ctx.keys.topic_ledger_ids_of(item.key)[1])
         if span is not None:
@@ -85,7 +87,7 @@ def _take(span: LedgerSpan, item: Versioned) -> bool:
 
 
 def cold_ledger(span: LedgerSpan, topic: str, creation_id: int) -> ColdLedger | None:
-    """Where the whole objects of a ledger are; None when there are none."""
+    """Returns the location of a ledger's complete objects; None without any."""
     offload = span.offload
     if offload is None or offload.state != Offload.COMPLETE:
         return None
@@ -104,7 +106,7 @@ def cold_ledger(span: LedgerSpan, topic: str, creation_id: int) -> ColdLedger | 
 def cold_reader(
     ctx: ManagedLedgerContext, span: LedgerSpan, topic: str, creation_id: int
 ) -> ColdLedgerReader | None:
-    """Reads a ledger from its objects; None when there are none, or nothing here could read them."""
+    """Returns a reader of a ledger's objects; None without any, or if this process cannot read them."""
     offload = span.offload
     if offload is None or ctx.cold is None:
         return None

@@ -51,44 +51,45 @@ __all__ = [
 ]
 
 ATTEMPT_BYTES: Final = 16
-"""Length of an attempt's random name."""
+"""Length of an attempt's random name in bytes."""
 
 SHA256_BYTES: Final = 32
 
 ERROR_CHARS_MAX: Final = 1_000
-"""Longest error text that is kept."""
+"""Maximum length of a stored error text in characters."""
 
 LOCATION_CHARS_MAX: Final = 2_048
 
 STALE_AFTER_MS: Final = 60 * 60 * 1000
-"""A running attempt that was not heard of for so long may be taken over, unless configured otherwise."""
+"""Default time in ms without a heartbeat after which a running attempt may be taken over."""
 
 CLOCK_AHEAD_MS: Final = 24 * 60 * 60 * 1000
-"""A sign of life so far in the future was given by a clock that was wrong then: it keeps nobody away."""
+"""Clock skew in ms: a heartbeat this far in the future came from a wrong clock and does not block a takeover.
+"""
 
 _S3: Final = ("s3", "s3a", "s3n")
 
 
 def is_complete(ledger: TopicLedger) -> bool:
-    """Whether verified objects hold all its entries."""
+    """Returns whether verified objects hold all its entries."""
     return ledger.offload.state == Offload.COMPLETE
 
 
 def has_left_bookies(ledger: TopicLedger) -> bool:
-    """Whether only objects have its entries."""
+    """Returns whether only objects have its entries."""
     return bool(ledger.format.incompatible_features & LEFT_BOOKIES)
 
 
 def names_objects(ledger: TopicLedger) -> bool:
-    """Whether the objects of its attempt have to stay; of a state that this release does not know they do."""
+    """Returns whether its attempt's objects must stay; true for states unknown to this release."""
     return ledger.offload.state not in (Offload.STATE_UNSPECIFIED, Offload.WANTED)
 
 
 def is_stale(ledger: TopicLedger, now_ms: int, stale_after_ms: int = STALE_AFTER_MS) -> bool:
-    """Whether an attempt runs that was not heard of for so long that another one may take over.
+    """Returns whether a running attempt has sent no heartbeat for so long that another may take over.
 
-    Clocks of brokers differ: one that is behind lets nobody take over, unless the last sign of life lies
-    a day ahead of it.
+    Brokers' clocks differ: a broker with a slow clock allows no takeover, unless the last heartbeat is a day
+    ahead of it.
     """
     offload = ledger.offload
     if offload.state != Offload.RUNNING:
@@ -98,14 +99,15 @@ def is_stale(ledger: TopicLedger, now_ms: int, stale_after_ms: int = STALE_AFTER
 
 
 def waits(ledger: TopicLedger, now_ms: int, stale_after_ms: int = STALE_AFTER_MS) -> bool:
-    """Whether the next job may take it."""
+    """Returns whether the next job may take it."""
     return ledger.offload.state == Offload.WANTED or is_stale(ledger, now_ms, stale_after_ms)
 
 
 def check_location(location: str) -> str:
-    """A location as it is kept, without a slash at its end. Raises BadLocation, with what to write instead.
+    """Returns a location in stored form, without a trailing slash. Raises BadLocation, with the expected
+    form.
 
-    Whether there is such a place, and a package to reach it, the job finds out.
+    The job finds out whether the location exists and a package can reach it.
     """
     text = location.rstrip("/")
     said = f"{location[:200]!r} is no place for objects"
@@ -125,7 +127,7 @@ def check_location(location: str) -> str:
     except ValueError:
         raise BadLocation(f"{said}; {form}") from None
     if has_credentials or parts.query or parts.fragment:
-        # Not quoted: whatever it is, it is kept in no log and no metadata.
+        # Not quoted: its value may be secret and is kept out of logs and metadata.
         raise BadLocation(
             f"a location names no credentials and no parameters: those come from the environment; {form}"
         )
@@ -139,10 +141,10 @@ def check_location(location: str) -> str:
 
 
 def want(ledger: TopicLedger, *, location: str, exact: bool = False, now_ms: int) -> TopicLedger:
-    """It is to be offloaded by the next job, to that location.
+    """Requests offload to that location by the next job.
 
-    One that waits takes over the location; one that runs or is complete stays as it is. Raises
-    NoLedgerToOffload when it is empty, BadLocation.
+    A waiting ledger takes over the location; a running or complete one stays unchanged. Raises
+    NoLedgerToOffload if it is empty, BadLocation.
     """
     location = check_location(location)
     if ledger.last_entry_id < ledger.first_entry_id or ledger.last_entry_id < 0:
@@ -168,10 +170,10 @@ def begin(
     now_ms: int,
     stale_after_ms: int = STALE_AFTER_MS,
 ) -> TopicLedger:
-    """The attempt takes it, to write objects below `path`; said again it is a sign of life.
+    """Claims the ledger for an attempt that writes objects below `path`; a repeated call is a heartbeat.
 
-    An attempt that was not heard of for `stale_after_ms` is over with this, and counts as failed. Raises
-    NotWanted, OffloadRunning, OffloadedAlready, AttemptOver when this attempt was over before.
+    An attempt without a heartbeat for `stale_after_ms` ends here and counts as failed. Raises NotWanted,
+    OffloadRunning, OffloadedAlready, AttemptOver if this attempt had ended.
     """
     _check_attempt(attempt)
     after = _copy(ledger)
@@ -215,10 +217,10 @@ def complete(
     manifest_sha256: bytes,
     now_ms: int,
 ) -> TopicLedger:
-    """The attempt's objects are whole: written, and verified by reading them back.
+    """Completes the attempt: its objects are written and verified by reading them back.
 
-    Raises CountsDiffer when they do not hold what the ledger does, AttemptOver when another attempt has taken
-    its place, NotWanted when there was none at all.
+    Raises CountsDiffer if they differ from the ledger, AttemptOver if another attempt replaced it, NotWanted
+    if there was none.
     """
     after = _copy(ledger)
     offload = after.offload
@@ -251,9 +253,9 @@ def complete(
 
 
 def fail(ledger: TopicLedger, *, attempt: bytes, reason: str, now_ms: int) -> TopicLedger:
-    """The attempt is given up; the ledger waits again, behind those that wait already.
+    """Ends the attempt as failed; the ledger waits again, behind those already waiting.
 
-    Raises AttemptOver when another attempt has taken its place, OffloadedAlready when it is complete.
+    Raises AttemptOver if another attempt replaced it, OffloadedAlready if it is complete.
     """
     after = _copy(ledger)
     offload = after.offload
@@ -269,10 +271,10 @@ def fail(ledger: TopicLedger, *, attempt: bytes, reason: str, now_ms: int) -> To
 
 
 def again(ledger: TopicLedger, *, attempt: bytes, error: str, now_ms: int) -> TopicLedger:
-    """The complete objects of this attempt were found damaged while bookies still have the entries: they are
-    to be written once more.
+    """Schedules a new offload, because this attempt's complete objects are damaged and bookies still have the
+    entries.
 
-    Raises OnlyCopy when bookies have them no more, AttemptOver when another attempt's objects are complete.
+    Raises OnlyCopy if bookies no longer have them, AttemptOver if another attempt's objects are complete.
     """
     after = _copy(ledger)
     offload = after.offload
@@ -286,11 +288,11 @@ def again(ledger: TopicLedger, *, attempt: bytes, error: str, now_ms: int) -> To
 
 
 def leave(ledger: TopicLedger, *, attempt: bytes, now_ms: int) -> TopicLedger:
-    """From here on only the objects of this attempt have the entries: bookies may delete theirs once this is
-    durable. Older releases refuse the value then.
+    """Marks the attempt's objects as the only copy: bookies may delete theirs once this is durable. Older
+    releases then refuse the value.
 
-    Whoever calls this has verified every object himself. Raises AttemptOver when another attempt's are the
-    complete ones, or none are.
+    The caller must have verified every object. Raises AttemptOver unless this attempt's objects are the
+    complete ones.
     """
     after = _copy(ledger)
     _check_complete(ledger, attempt)
@@ -300,7 +302,7 @@ def leave(ledger: TopicLedger, *, attempt: bytes, now_ms: int) -> TopicLedger:
     return after
 
 
-# --- inside ---
+# --- internal ---
 
 
 def _copy(ledger: TopicLedger) -> TopicLedger:
@@ -343,7 +345,7 @@ def _check_complete(ledger: TopicLedger, attempt: bytes) -> None:
 
 
 def _want_again(offload: Offload, error: str, now_ms: int) -> None:
-    """The location stays; the path and the attempt too, until another one begins: they say what failed."""
+    """Keeps the location; the path and attempt stay until another attempt begins, to show what failed."""
     kept = Offload(
         state=Offload.WANTED,
         attempt=offload.attempt,

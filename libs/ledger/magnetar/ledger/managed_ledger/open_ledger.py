@@ -1,4 +1,4 @@
-"""A ledger of a topic that is not closed yet, how it is made, and what is written to metadata when it is."""
+"""A topic's open ledger: its creation, and the metadata written when it is closed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, ref_value
 
 
 class OpenLedger:
-    """A ledger of the head that is not closed: `appended` and `confirmed` are its last such entry ids."""
+    """An open ledger in the head: `appended` and `confirmed` are its last such entry ids."""
 
     __slots__ = (
         "appended",
@@ -40,7 +40,7 @@ class OpenLedger:
 
     @property
     def settled(self) -> bool:
-        """True when everything appended is confirmed."""
+        """Whether everything appended is confirmed."""
         return self.confirmed >= self.appended
 
 
@@ -51,10 +51,10 @@ async def open_next(
     on_confirmed: Callable[[OpenLedger, int], None],
     on_failed: Callable[[OpenLedger, StorageError, int], None],
 ) -> tuple[OpenLedger, list[tuple[StorageError, int]]]:
-    """Make a ledger that the head names; returns it with its failures so far. Later ones, and what is
-    confirmed, are told with the ledger.
+    """Creates a ledger and adds it to the head; returns it with its failures so far. Later failures and
+    confirmations are reported with the ledger.
 
-    Raises OwnershipLost, or a retriable error: then the head names no more than before.
+    Raises OwnershipLost, or a retriable error: then the head is unchanged.
     """
     await head.sync()
     opened: OpenLedger | None = None
@@ -105,10 +105,10 @@ def closing_ops(
     closed: ClosedLedger,
     given_up: Iterable[LedgerRef] = (),
 ) -> tuple[Put, list[Op]]:
-    """(the head's write, all writes) that go with the closing of a ledger, in one transaction.
+    """Returns (the head's write, all writes) of the transaction that closes a ledger.
 
-    The head names it no more. It gets a topic ledger key, with what `span` knows of it, or when it is empty
-    an intent to delete it; so do the ledgers that are given up with it.
+    The head drops the ledger. It gets a topic-ledger key with the data in `span`, or a deletion intent if it
+    is empty; ledgers given up with it get intents too.
     """
     value = head.decode()
     span.closed_ms = ctx.clock.wall_ms()

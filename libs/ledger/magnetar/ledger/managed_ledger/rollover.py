@@ -1,4 +1,4 @@
-"""When a topic goes on to its next ledger: a pure decision, with the meaning of Pulsar's settings."""
+"""The decision when a topic switches to its next ledger, with the meaning of Pulsar's settings. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class RollPlan:
-    """Whether to roll now; else when to ask again: at so many entries or bytes, or after so many seconds."""
+    """Whether to roll now; otherwise the entries, bytes or seconds after which to check again."""
 
     now: bool
     entries: int = _NEVER
@@ -21,7 +21,9 @@ class RollPlan:
 
 
 def plan(config: ManagedLedgerConfig, entries: int, byte_length: int, age_s: float) -> RollPlan:
-    """A ledger rolls when it is full and has its minimum age, or has entries and its maximum age."""
+    """Plans the rollover: a ledger rolls if it is full and has its minimum age, or has entries and its
+    maximum age.
+    """
     age_min_s = config.ledger_age_min_minutes * 60.0
     age_max_s = config.ledger_age_max_minutes * 60.0
     bytes_max = config.ledger_megabytes_max * _MEGABYTE

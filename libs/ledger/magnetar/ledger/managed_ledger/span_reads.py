@@ -1,9 +1,9 @@
-"""From where a ledger of a topic is read: from storage, where it was written, or from its objects.
+"""The source of reads of a topic's ledger: the storage it was written to, or its objects.
 
-Once it has left bookies, from its objects alone. Before that from whichever the topic's policies name first,
-and from the other when that one fails. What an owner knows of a ledger may be old, though: before an entry
-that storage has not, or only damaged, is taken for lost, metadata is asked whether the ledger has objects by
-now, or is not in storage at all any more. While metadata cannot say so, nothing is taken for lost.
+A ledger that left bookies is read from objects only. Otherwise the topic's policies choose the first source,
+and the other one is used if that fails. The owner's knowledge may be stale: before an entry missing or
+damaged in storage counts as lost, metadata is read to check whether the ledger now has objects or has left
+storage. While metadata is unavailable no entry counts as lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _lines = LogLimit()
 
 @dataclass(slots=True)
 class SpanReads:
-    """Reads of one topic's ledgers, made for one answer."""
+    """Reads one topic's ledgers; created for one answer."""
 
     ctx: ManagedLedgerContext
     topic: str
@@ -45,9 +45,9 @@ class SpanReads:
     _asked: set[int] = field(default_factory=set)
 
     async def read(self, span: LedgerSpan, first: int, last: int, max_bytes: int) -> list[Run]:
-        """See `LedgerReader.read`. Raises also NoSuchLedger, MetadataError.
+        """Reads like `LedgerReader.read`. Also raises NoSuchLedger, MetadataError.
 
-        An error of storage is raised only where metadata says that the ledger has no whole objects.
+        An error of storage is raised only if metadata confirms that the ledger has no complete objects.
         """
         known = span.offload
         try:
@@ -58,7 +58,7 @@ class SpanReads:
         return await self._read(span, first, last, max_bytes)
 
     async def first_not_before(self, span: LedgerSpan, publish_time_ms: int) -> int:
-        """See `ColdStore.first_not_before`."""
+        """Searches like `ColdStore.first_not_before`."""
         known = span.offload
         try:
             return await self._objects(span).first_not_before(publish_time_ms)
@@ -68,16 +68,16 @@ class SpanReads:
         return await self._objects(span).first_not_before(publish_time_ms)
 
     def from_objects(self, span: LedgerSpan) -> bool:
-        """Whether objects are where the ledger is read first."""
+        """Returns whether the ledger is read from objects first."""
         offload = span.offload
         return offload is not None and (offload.left_bookies or (self.objects_first and offload.complete))
 
     def only_in_objects(self, span: LedgerSpan) -> bool:
-        """Whether nothing else has the ledger."""
+        """Returns whether only objects have the ledger."""
         return span.offload is not None and span.offload.left_bookies
 
     def is_only_copy(self, span: LedgerSpan) -> bool:
-        """Whether storage has each entry once, and nothing else has it: what is damaged there is lost."""
+        """Returns whether storage has the only copy of each entry: damage there means loss."""
         offload = span.offload
         if span.reader is None or span.reader.copies > 1:
             return False
@@ -119,8 +119,8 @@ class SpanReads:
         return reader
 
     async def _something_new(self, span: LedgerSpan, known: SpanOffload | None) -> bool:
-        """Whether more is known of a ledger by now than when a read began, as when it left meanwhile; if not,
-        metadata is asked, once in the life of this. Raises MetadataError, StorageError.
+        """Returns whether the ledger's state changed since a read began; if not, reads metadata once per
+        instance. Raises MetadataError, StorageError.
         """
         if span.offload is not known:
             return True

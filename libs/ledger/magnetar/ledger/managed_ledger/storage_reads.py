@@ -1,9 +1,9 @@
-"""Reads of a managed ledger that go to storage: catching up, and finding a position by time.
+"""Reads of a managed ledger from storage: catch-up reads, and searches for a position by time.
 
-In lots, ledger by ledger. What is damaged on the only copy is skipped and reported, so that it stays a
-visible hole and does not stop a subscription. Where an entry has several copies it is never skipped: reading
-waits until one of them is repaired or comes back (storage contract, section 4). Nor is it where the ledger
-has objects, or may have: see `span_reads`.
+Entries are read in batches, ledger by ledger. An entry damaged on its only copy is skipped and reported, so
+that it stays a visible hole and does not block a subscription. An entry with several copies is never skipped:
+the read waits until one is repaired or available (storage contract, section 4). The same holds if the ledger
+has, or may have, objects: see `span_reads`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ UNREADABLE = Counter(
 )
 
 _UNREADABLE_MAX = 1_000
-"""Damaged entries skipped by one read, so that it ends."""
+"""Maximum damaged entries skipped by one read, so that it ends."""
 
 
 def cut(run: Run, limit: Position) -> Run | None:
-    """The part of a run up to `limit`."""
+    """Returns the part of a run up to `limit`."""
     if (run.ledger_id, run.last_entry_id) <= limit:
         return run
     if (run.ledger_id, run.first_entry_id) > limit:
@@ -47,7 +47,7 @@ async def read(
     entries_max: int,
     bytes_max: int,
 ) -> ReadResult:
-    """See `ManagedLedger.read`; `limit` is the last position that may be read."""
+    """Reads as `ManagedLedger.read`; `limit` is the last readable position."""
     runs: list[Run] = []
     unreadable: list[Position] = []
     at = start
@@ -69,7 +69,7 @@ async def read(
                 raise
             if not only_copy:
                 break  # the next read begins there, and says so
-            # An entry that was confirmed and is not there is damage as well.
+            # A confirmed entry that is missing counts as damaged too.
             UNREADABLE.inc()
             log.error("entry unreadable, skipped", topic=reads.topic, position=str(at), error=str(error))
             unreadable.append(at)
@@ -86,7 +86,7 @@ async def read(
 async def find_before_publish_time(
     reads: SpanReads, spans: LedgerSpans, publish_time_ms: int, limit: Position
 ) -> Position:
-    """See `ManagedLedger.find_before_publish_time`."""
+    """Searches as `ManagedLedger.find_before_publish_time`."""
     for span in list(spans.spans):
         if 0 < span.max_publish_time_ms < publish_time_ms:
             continue
@@ -98,13 +98,13 @@ async def find_before_publish_time(
 
 
 async def _first_not_before(reads: SpanReads, span: LedgerSpan, publish_time_ms: int) -> int:
-    """The first entry of a ledger that is not known to be older; `span.entries` when all are.
+    """Returns the first entry of a ledger not known to be older; `span.entries` if all are older.
 
-    One that cannot be read is older when a later one is. Else its age is not known: it counts as older only
-    where that was its only copy, for nobody will ever get it; others may be repaired, and young.
+    An unreadable entry is older if a later one is. Otherwise its age is unknown: it counts as older only if
+    the only copy is damaged, so that it will never be delivered; other copies may be repaired.
     """
     if reads.from_objects(span):
-        # Objects say of many entries at once when they were published.
+        # Objects index publish times of many entries at once.
         try:
             return await reads.first_not_before(span, publish_time_ms)
         except LedgerError:
@@ -135,7 +135,7 @@ async def _first_not_before(reads: SpanReads, span: LedgerSpan, publish_time_ms:
 
 
 async def _publish_time(reads: SpanReads, span: LedgerSpan, entry_id: int) -> int | None:
-    """When the entry was published; None when it cannot be read."""
+    """Returns the entry's publish time; None if it is unreadable."""
     try:
         return (await reads.read(span, entry_id, entry_id, 1))[0].publish_time_ms
     except (EntryUnreadable, NoSuchEntry):

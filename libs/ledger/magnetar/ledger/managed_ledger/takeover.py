@@ -1,9 +1,9 @@
-"""Taking a topic over: fence the former owner, close what it left open, rebuild what is known of the topic.
+"""Takeover of a topic: fences the former owner, closes its open ledgers and rebuilds the topic's state.
 
-The owner epoch in the head is raised by compare-and-set, so that the former owner's metadata writes fail from
-then on; then every open ledger is recovered (fenced and closed), in order, each with its topic ledger key and
-the head in one transaction; then the cursor ledger. Only after that is the topic served (storage contract,
-section 4). A topic that was closed in order costs one metadata write.
+The owner epoch in the head is raised by compare-and-set, so the former owner's metadata writes fail from then
+on; then every open ledger is recovered (fenced and closed), in order, each with its topic-ledger key and the
+head in one transaction; then the cursor ledger. Only then is the topic served (storage contract, section 4).
+A cleanly closed topic costs one metadata write.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _READ_BYTES_MAX = 1024 * 1024
 
 @dataclass(slots=True)
 class TakenOver:
-    """A topic as its new owner finds it; nothing of it is open."""
+    """A topic's state after its takeover; nothing of it is open."""
 
     head: TopicHeadKey
     spans: LedgerSpans
@@ -67,10 +67,10 @@ async def take_over(
     properties: dict[str, str],
     guards: Guards = no_guards,
 ) -> TakenOver:
-    """Become the owner of a topic; `guards` hold when it is made by this.
+    """Takes over a topic; `guards` must hold if this creates it.
 
-    Raises what they raise, TopicNotFound, OwnershipLost when another owner came meanwhile,
-    CursorLedgerMissing, DataCorruption, or whatever storage and metadata raise; trying again is safe.
+    Raises errors of the guards, TopicNotFound, OwnershipLost if another owner took over meanwhile,
+    CursorLedgerMissing, DataCorruption, and errors of storage and metadata; a retry is safe.
     """
     head = await _claim(ctx, name, create=create, properties=properties, guards=guards)
     value = head.decode()
@@ -104,7 +104,7 @@ async def take_over(
 async def _claim(
     ctx: ManagedLedgerContext, name: str, *, create: bool, properties: dict[str, str], guards: Guards
 ) -> TopicHeadKey:
-    """Raise the owner epoch, or make the head."""
+    """Raises the owner epoch, or creates the head."""
     key = ctx.keys.topic_head(TopicName.parse(name))
     for _ in range(_ATTEMPTS_MAX):
         found = await ctx.metadata.get(key)
@@ -112,7 +112,7 @@ async def _claim(
             raise TopicNotFound(f"topic {name} does not exist")
         try:
             if found is None:
-                # Creations of one process would only make each other's compare-and-set fail.
+                # Concurrent creations in one process would only make each other's compare-and-set fail.
                 async with ctx.creating:
                     return await _create(ctx, key, properties, guards)
             value = decode(TopicHead, found.value)
@@ -172,7 +172,7 @@ async def _recover(
     name: str,
     given_up: Sequence[LedgerRef] = (),
 ) -> None:
-    """Fence and close one open ledger of the former owner, and take it into the list."""
+    """Fences and closes one open ledger of the former owner, and adds it to the list."""
     await head.sync()
     creation_id = head.decode().creation_id
     span = LedgerSpan(ref, messages=-1, closed=True)
@@ -208,11 +208,11 @@ async def _is_cut_off(
     first: LedgerRef,
     second: LedgerRef,
 ) -> bool:
-    """True when the second of two open ledgers has runs, but the end of the first one before them is lost.
+    """Returns True if the second of two open ledgers has runs, but the first one's end before them is lost.
 
-    Two ledgers are open while the last runs of the first are on their way, and the runs of the second are
-    confirmed only after those. So if message indexes show a gap between them, nothing of the second was
-    confirmed, and it is given up: its producers send it all again, in order. What is damaged proves nothing.
+    Two ledgers are open while the first one's last runs are in flight, and the second one's runs are
+    confirmed only after those. So a gap in message indexes between them proves that nothing in the second was
+    confirmed, and it is given up: its producers resend everything, in order. Damaged entries prove nothing.
     """
     first_reader, first_closed = await ctx.ledgers.recover(first)
     second_reader, second_closed = await ctx.ledgers.recover(second)
@@ -220,7 +220,7 @@ async def _is_cut_off(
         return False
     if first_closed.last_entry_id < 0:
         if ctx.restored.holds:
-            return False  # it may have been deleted since the copy, when nobody needed it any more
+            return False  # it may have been deleted as unused since the backup
         expected, exact = await _next_index(SpanReads(ctx, name, head.creation_id), head, spans)
     else:
         expected, exact = await _index_after(_of(first_reader), first_closed.last_entry_id + 1)
@@ -231,7 +231,7 @@ async def _is_cut_off(
 
 
 async def _next_index(reads: SpanReads, head: TopicHead, spans: LedgerSpans) -> tuple[int, bool]:
-    """(the topic-wide index of the next message, whether that is certain)."""
+    """Returns (index of the topic's next message, whether it is certain)."""
     if not spans.spans:
         return head.next_index, True
     last = spans.spans[-1]
@@ -249,7 +249,9 @@ def _of(reader: LedgerReader) -> ReadEntry:
 
 
 async def _index_after(read: ReadEntry, entries: int) -> tuple[int, bool]:
-    """The index after a ledger's last message; unreadable entries at its end count as one message each."""
+    """Returns the index after a ledger's last message; unreadable entries at its end count as one message
+    each.
+    """
     for skipped in range(entries):
         try:
             run = (await read(entries - 1 - skipped))[0]

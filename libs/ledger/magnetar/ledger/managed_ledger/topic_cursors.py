@@ -1,7 +1,7 @@
-"""The cursors of one topic: which there are, and those that come and go.
+"""The cursors of one topic: creation, deletion and lookup.
 
-A durable cursor exists once its creation is confirmed, and is gone once its deletion is; in between it counts
-for trimming, since a crash may decide either way.
+A durable cursor exists once its creation is confirmed, until its deletion is; in between it counts for
+trimming, since a crash may decide either way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
 
 
 class TopicCursors:
-    """Cursors by name. Positions given here lie within the topic; `ledger` is set before anything else."""
+    """Cursors by name. Given positions must lie within the topic; set `ledger` before any other use."""
 
     __slots__ = ("_creating", "_deleting", "_ledger", "_spans", "_topic", "by_name")
 
@@ -30,7 +30,7 @@ class TopicCursors:
 
     @property
     def ledger(self) -> CursorLedger:
-        """Where the durable ones are written down."""
+        """The ledger that persists durable cursors."""
         return self._ledger
 
     @ledger.setter
@@ -40,7 +40,7 @@ class TopicCursors:
             cursor.on_dirty = ledger.dirtied
 
     async def create(self, name: str, position: Position, properties: dict[str, str]) -> Cursor:
-        """A durable cursor, confirmed on return; the existing one when there is one of that name."""
+        """Creates a durable cursor, confirmed on return; returns the existing one of that name, if any."""
         existing = self.by_name.get(name)
         if existing is not None:
             return existing
@@ -61,21 +61,21 @@ class TopicCursors:
         if error is None:
             self.by_name[name] = cursor
         else:
-            # Whether it was written is not known; it must not come back as if it had been confirmed.
+            # Whether it was written is unknown; it must not reappear as if it had been confirmed.
             self._ledger.deleted(cursor)
 
     def open_non_durable(self, name: str, position: Position) -> Cursor:
-        """A cursor that lives as long as its topic is loaded, or until it is deleted."""
+        """Creates a cursor that lives until its topic is unloaded or it is deleted."""
         cursor = self.by_name[name] = Cursor(name, self._spans, position, durable=False)
         return cursor
 
     def close(self, cursor: Cursor) -> None:
-        """Forget a cursor that is not durable."""
+        """Removes a non-durable cursor."""
         if self.by_name.get(cursor.name) is cursor:
             del self.by_name[cursor.name]
 
     async def delete(self, name: str) -> None:
-        """Forget a cursor; confirmed on return."""
+        """Deletes a cursor; confirmed on return."""
         cursor = self.by_name.pop(name, None)
         if cursor is None:
             raise SubscriptionNotFound(f"{self._topic} has no subscription {name!r}")
@@ -88,11 +88,11 @@ class TopicCursors:
         if error is None:
             self._deleting = [other for other in self._deleting or () if other is not cursor] or None
         elif isinstance(error, LogFull | NotEnoughBookies):
-            # The record goes out when there is room, or bookies.
+            # The record is written once there is space, or bookies are available.
             self._ledger.flush(lambda error: self._deleted(cursor, error))
 
     async def reset(self, cursor: Cursor, position: Position) -> None:
-        """Forget what a cursor acknowledged and stand at `position`; confirmed on return."""
+        """Moves a cursor to `position` and drops its acknowledgements; confirmed on return."""
         cursor.replace(position)
         if cursor.durable:
             cursor.durable_mark = min(cursor.durable_mark, position)
@@ -101,7 +101,7 @@ class TopicCursors:
             await self._flushed(None)
 
     async def describe(self, cursor: Cursor, properties: dict[str, str]) -> None:
-        """Give a cursor these properties and no others; confirmed on return if durable."""
+        """Replaces a cursor's properties; confirmed on return if durable."""
         if self.by_name.get(cursor.name) is not cursor:
             raise SubscriptionNotFound(f"{self._topic} has no subscription {cursor.name!r}")
         cursor.properties = dict(properties)
@@ -110,18 +110,20 @@ class TopicCursors:
             await self._flushed(None)
 
     def durable(self) -> Iterable[Cursor]:
-        """Every durable cursor, those in the making included."""
+        """Yields every durable cursor, including those being created."""
         yield from (cursor for cursor in self.by_name.values() if cursor.durable)
         if self._creating:
             yield from self._creating.values()
 
     def slowest(self) -> Position | None:
-        """The lowest mark-delete position of a durable cursor, on disk and in memory; None without any."""
+        """Returns the lowest mark-delete position of a durable cursor, on disk and in memory; None without
+        any.
+        """
         cursors = [*self.durable(), *(self._deleting or ())]
         return min((min(cursor.durable_mark, cursor.mark_delete) for cursor in cursors), default=None)
 
     async def _flushed(self, then: Callable[[StorageError | None], None] | None) -> None:
-        """Write what was recorded; `then` is called whether or not somebody still waits here."""
+        """Writes pending records; `then` is called even if the caller was cancelled."""
         confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: StorageError | None) -> None:
@@ -134,7 +136,7 @@ class TopicCursors:
 
 
 def resolve(future: asyncio.Future[None], error: StorageError | None) -> None:
-    """Complete a future that its waiter may have given up."""
+    """Completes a future that its waiter may have abandoned."""
     if future.done():
         return
     if error is None:

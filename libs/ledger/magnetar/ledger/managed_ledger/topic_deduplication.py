@@ -1,4 +1,4 @@
-"""A topic's side of deduplication's records: what was found on disk, and what is to be there from now on."""
+"""Deduplication records of a topic: the state found on disk, and its future snapshots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.ledger.managed_ledger.topic_cursors import resolve
 
 
 class TopicDeduplication:
-    """`loaded` is the state that was found on disk, until `keep` or `drop` says what becomes of it."""
+    """Deduplication persistence. `loaded` is the state found on disk, until `keep` or `drop` is called."""
 
     __slots__ = ("_ledger", "loaded")
 
@@ -23,10 +23,10 @@ class TopicDeduplication:
             ledger.deduplication = DeduplicationRecord(loaded.position, None)
 
     async def keep(self, source: Source, flush: Callable[[Done], None]) -> None:
-        """From now on have the state that `source` gives on disk.
+        """Persists the state returned by `source` from now on.
 
-        Where there was none, the first snapshot is confirmed on return. Entries after the position of the
-        snapshot on disk are kept from being trimmed. Raises StorageError when it was not written.
+        If none was stored, the first snapshot is confirmed on return. Entries after the stored snapshot's
+        position are protected from trimming. Raises StorageError if it was not written.
         """
         record, loaded = self._ledger.deduplication, self.loaded
         self.loaded = None
@@ -40,14 +40,14 @@ class TopicDeduplication:
         await confirmed
 
     def save(self) -> None:
-        """Write the state down within the cursors' flush interval."""
+        """Persists the state within the cursors' flush interval."""
         record = self._ledger.deduplication
         if record is not None:
             record.due = True
             self._ledger.flush_soon()
 
     def drop(self) -> None:
-        """Forget what is on disk, and let go what it kept from being trimmed. Idempotent."""
+        """Removes the stored state and its protection from trimming. Idempotent."""
         self.loaded = None
         record = self._ledger.deduplication
         if record is not None and (record.source is not None or record.durable_mark < LATEST):
@@ -55,6 +55,6 @@ class TopicDeduplication:
             self.save()
 
     def holds_back(self, slowest: Position | None) -> Position | None:
-        """The position that trimming must not pass; `slowest` is that of the cursors."""
+        """Returns the position that trimming must not pass, given the slowest cursor's."""
         record = self._ledger.deduplication
         return slowest if record is None else min(slowest or LATEST, record.durable_mark)

@@ -1,8 +1,8 @@
-"""A topic's delayed entries at work: the index, one timer for what is due next, and chunks that come and go.
+"""Delayed entries of a loaded topic: the index, one timer for the next due entries, and chunk loading.
 
-One for all subscriptions of a topic, made with the topic's first delayed entry or when an index is found on
-disk. The timer goes by each entry's own time. Where many are due it goes off every few milliseconds at most,
-and it never sleeps longer than a tick, so that a step of the wall clock is noticed within one.
+Shared by all subscriptions of a topic; created with its first delayed entry or when an index is found on
+disk. The timer follows each entry's own time. Under load it fires every few milliseconds at most, and it
+never sleeps longer than a tick, so that a change of the wall clock is detected within one.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ FORGOTTEN = Counter(
 )
 
 PAUSE_S: Final = 0.002
-"""The timer goes off no more often: what falls due meanwhile goes together."""
+"""Minimum seconds between timer events; entries due meanwhile are delivered together."""
 
 TICK_S: Final = 1.0
-"""Longest sleep, unless the topic is told another one."""
+"""Longest sleep in seconds, unless the topic has another setting."""
 
 DUE_ENTRIES_MAX: Final = 1_000
-"""Entries given out before other work gets the event loop again."""
+"""Maximum entries delivered before yielding to the event loop."""
 
 _ENCODED_AT_ONCE: Final = 2
 _LOAD_ATTEMPTS: Final = 3
@@ -44,21 +44,25 @@ _LOAD_RETRY_S: Final = 0.5
 
 
 class DelayListener(Protocol):
-    """A subscription that keeps delayed entries back."""
+    """A subscription that holds back delayed entries."""
 
     def on_due(self, entries: Sequence[tuple[int, int]]) -> None:
-        """These (ledger id, entry id) are due, by time and then by position; they left the index."""
+        """Called with (ledger id, entry id) of due entries, by time and then by position; they left the
+        index.
+        """
         ...
 
     def on_forgotten(self, entries: Mapping[int, BitMap]) -> None:
-        """These, by ledger, left the index and are not due, as far as is known: each has to be read again."""
+        """Called with entries, by ledger, that left the index without being known as due: each must be read
+        again.
+        """
         ...
 
 
 class TopicDelays:
     """The delayed entries of one loaded topic. Used on one event loop.
 
-    `now_ms` tells the time that entries are due by; `tick_s` is the timer's longest sleep.
+    `now_ms` returns the time for delivery; `tick_s` is the timer's longest sleep.
     """
 
     __slots__ = (
@@ -85,7 +89,9 @@ class TopicDelays:
         current_ref: Callable[[], LedgerRef | None],
         flush_soon: Callable[[], None],
     ) -> None:
-        """`current_ref` tells the cursor ledger that the topic's head names, which `flush_soon` writes to."""
+        """Creates the delays. `current_ref` returns the cursor ledger named by the topic's head, to which
+        `flush_soon` writes.
+        """
         self.index = index
         self.records = DelayedRecords(ctx, topic, index, current_ref, self._forget)
         self.tick_s = TICK_S
@@ -94,7 +100,7 @@ class TopicDelays:
         self.now_ms = ctx.clock.wall_ms
         self._latest_ms = 0
         self.clock_set_back = False
-        """The wall clock was seen to go back: what was due, and went out, may be in the index again."""
+        """Whether the wall clock went back: entries already delivered may be in the index again."""
         self._listeners: list[DelayListener] = []
         self._loading: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -110,28 +116,28 @@ class TopicDelays:
 
     @property
     def due_in_ms(self) -> int | None:
-        """Until when nothing is due, from now; None when nothing is delayed."""
+        """Returns the time in ms until something may be due; None without delayed entries."""
         due_ms = self.index.next_due_ms
         return None if due_ms is None else max(0, due_ms - self.now_ms())
 
     def hold(self, deliver_at_ms: int, ledger_id: int, entry_id: int) -> None:
-        """An entry that was read is not due before that time."""
+        """Delays an entry that was read until that time."""
         if self.index.add(deliver_at_ms, ledger_id, entry_id) and deliver_at_ms < self._armed_for:
             self._arm()
 
     def settle(self) -> None:
-        """After a lot of `hold`: write down what is too much for memory, a little at a time."""
+        """Writes excess entries as chunks, a few at a time; call it after a batch of `hold`."""
         self._unencoded += self.index.seal(self._look())
         if self._unencoded:
             self._encode(_ENCODED_AT_ONCE)
 
     def leave(self) -> None:
-        """The topic is closed: what is not due soon is to be written with the last flush."""
+        """Schedules entries not due soon for the topic's last flush."""
         self._unencoded += self.index.seal(self.now_ms(), everything=True)
         self._encode(len(self._unencoded))
 
     def stop(self) -> None:
-        """No more timers and reads."""
+        """Stops timers and reads."""
         self._stopped = True
         self._listeners = []
         if self._timer is not None:
@@ -140,13 +146,13 @@ class TopicDelays:
             self._loading.cancel()
 
     def trimmed(self, first_ledger_id: int) -> None:
-        """Ledgers below this id are gone."""
+        """Removes ledgers below this id."""
         self.index.trimmed(first_ledger_id)
 
     def _encode(self, chunks_max: int) -> None:
         chunks = self._unencoded[:chunks_max]
         del self._unencoded[:chunks_max]
-        # Those that were loaded again meanwhile are of no more use.
+        # Chunks loaded again meanwhile are not needed any more.
         chunks = [chunk for chunk in chunks if chunk in self.index.chunks()]
         for chunk in chunks:
             chunk.encode()
@@ -157,7 +163,7 @@ class TopicDelays:
     # Time
 
     def _look(self) -> int:
-        """The time, and whether it went back."""
+        """Returns the time, and detects whether it went back."""
         now_ms = self.now_ms()
         if now_ms < self._latest_ms:
             self.clock_set_back = True
@@ -165,7 +171,7 @@ class TopicDelays:
         return now_ms
 
     def _arm(self, pause_s: float = 0.0) -> None:
-        """Set the timer for what is next."""
+        """Sets the timer for the next event."""
         at_ms = self.index.next_event_ms()
         if self._timer is not None:
             self._timer.cancel()
@@ -195,7 +201,7 @@ class TopicDelays:
     # Chunks
 
     async def _load(self) -> None:
-        """Bring back the chunks whose time comes."""
+        """Loads the chunks that are due to be loaded."""
         failures = 0
         try:
             while (chunk := self.index.chunk_to_load(self.now_ms())) is not None:
@@ -217,7 +223,7 @@ class TopicDelays:
         self._arm()
 
     def _forget(self, reason: str) -> None:
-        """Records are lost: every entry of the index is read again, and tells its time again."""
+        """Drops the index, because records are lost: its entries are read again and re-added."""
         forgotten = self.index.forget()
         log.warning(
             "delayed index given up, its entries are read again",

@@ -1,8 +1,8 @@
 """A topic's head key: the mutable part of its metadata, written only by its owner.
 
-Every write is guarded by the version under which the owner knows the head. Only takeovers and the owner
-itself write it, so a head that changed under us means that the topic has another owner (storage contract,
-section 4). The value is kept encoded: most loaded topics never touch it again.
+Every write is guarded by the head's version as known to the owner. Only takeovers and the owner write it, so
+an unexpected version means that the topic has another owner (storage contract, section 4). The value is kept
+encoded: most loaded topics never use it again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import LedgerRef
 
 HeadEdit = Callable[[TopicHead], None]
-"""A change of a head, made on a copy that is written then."""
+"""Changes a copy of the head, which is then written."""
 
 EditT = TypeVar("EditT", bound=HeadEdit)
 
@@ -35,7 +35,7 @@ PropertiesChange = Callable[[dict[str, str]], dict[str, str]]
 
 
 class TopicHeadKey:
-    """The head as its owner knows it."""
+    """The head, as known to its owner."""
 
     __slots__ = ("_edits", "_expected", "_metadata", "key", "value", "version")
 
@@ -48,29 +48,27 @@ class TopicHeadKey:
         self._edits: list[tuple[HeadEdit, asyncio.Future[None]]] | None = None
 
     def decode(self) -> TopicHead:
-        """A copy to look at or to change and `put`."""
+        """Returns a copy to read, or to change and `put`."""
         return decode(TopicHead, self.value)
 
     def put(self, head: TopicHead) -> Put:
-        """The guarded write of a changed head; call `sync` first."""
+        """Returns the guarded write of a changed head; call `sync` first."""
         assert self._expected is None, "the head's version is known"
         return Put(self.key, encode(head), self.version)
 
     @property
     def edits_wait(self) -> bool:
-        """True while there is something for `write_edits`."""
+        """Whether `write_edits` has pending changes."""
         return self._edits is not None
 
     def edit_soon(self, edit: HeadEdit) -> asyncio.Future[None]:
-        """Change the head with the next `write_edits`; done once that is durable."""
+        """Schedules a change for the next `write_edits`; the future is done once that is durable."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._edits = [*(self._edits or ()), (edit, done)]
         return done
 
     async def write_edits(self) -> TopicHead:
-        """Write all changes that wait at once; returns the head as it is now. Raises as `commit`: then they
-        still wait.
-        """
+        """Writes all pending changes; returns the new head. Raises as `commit`: then they remain pending."""
         edits = self._edits or []
         await self.sync()
         head = self.decode()
@@ -91,11 +89,11 @@ class TopicHeadKey:
                 done.set_exception(error)
 
     def written(self, put: Put) -> None:
-        """`put` was committed as a part of somebody else's transaction, whose revision we were not told."""
+        """Records that `put` was committed in another component's transaction, whose revision is unknown."""
         self.value = self._expected = put.value
 
     async def sync(self) -> None:
-        """Make sure that the head's version is known. Raises OwnershipLost, or MetadataError."""
+        """Ensures that the head's version is known. Raises OwnershipLost, or MetadataError."""
         if self._expected is None:
             return
         found = await self._metadata.get(self.key)
@@ -120,15 +118,15 @@ class TopicHeadKey:
         self.value = put.value
 
     def explain(self, error: VersionMismatch) -> MetadataError | OwnershipLost:
-        """Error of a failed guard: the guard of the head is the owner's."""
+        """Returns the error of a failed guard: OwnershipLost for the head's own guard."""
         if error.key == self.key:
             return OwnershipLost(f"the topic has another owner: {error}")
         return error
 
     async def unknown(self) -> OwnershipLost | None:
-        """After a transaction with the head of unknown outcome: None when it did not happen.
+        """Resolves a head transaction of unknown outcome; returns if it did not happen.
 
-        If it did, what it gave us is lost to us, and the topic is to be loaded anew.
+        If it did, its results are unknown, and the topic must be loaded again.
         """
         found = await self._metadata.get(self.key)
         if found is not None and found.version == self.version:
@@ -137,7 +135,7 @@ class TopicHeadKey:
 
     async def _resolve(self, put: Put) -> None:
         found = await self._metadata.get(self.key)
-        # The version first: a transaction may leave the head's value as it is and change other keys.
+        # Compare the version first: a transaction may leave the head's value unchanged and write other keys.
         if found is not None and found.version == self.version:
             raise MetadataError(f"writing {self.key} had no effect; trying again is safe")
         if found is not None and found.value == put.value:
@@ -147,17 +145,17 @@ class TopicHeadKey:
 
 
 def ref_value(ref: LedgerRef) -> RefValue:
-    """A ledger's name as metadata keeps it."""
+    """Converts a ledger reference to its metadata form."""
     return RefValue(id=ref.id, key=ref.key)
 
 
 def read_ref(value: RefValue) -> LedgerRef:
-    """A ledger's name as metadata keeps it, read back."""
+    """Converts a ledger reference from its metadata form."""
     return LedgerRef(value.id, value.key)
 
 
 class RaisedEpoch:
-    """The next topic epoch, or `at_least` if that is more; `epoch` is which it was."""
+    """Raises the topic epoch to the next value, or to `at_least` if higher; `epoch` is the result."""
 
     __slots__ = ("_at_least", "epoch")
 
@@ -170,7 +168,7 @@ class RaisedEpoch:
 
 
 def with_termination(last: Position) -> HeadEdit:
-    """The topic takes no more messages; `last` is the position of its last one."""
+    """Returns an edit that terminates the topic; `last` is the position of its last message."""
 
     def edit(head: TopicHead) -> None:
         head.terminated.last_ledger_id, head.terminated.last_entry_id = last
@@ -180,7 +178,7 @@ def with_termination(last: Position) -> HeadEdit:
 
 
 class ChangedProperties:
-    """The topic has the properties that `change` makes of its own, or `error`, when that refuses to."""
+    """Replaces the topic's properties by the result of `change`, or records its refusal in `error`."""
 
     __slots__ = ("_change", "error")
 

@@ -1,4 +1,4 @@
-"""Loading a topic: taking it over, and the object that serves it from then on."""
+"""Loads a topic: takeover, and creation of its managed ledger."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ async def open_managed_ledger(
     properties: dict[str, str],
     guards: Guards = no_guards,
 ) -> ManagedLedger:
-    """Take a topic over and load it. `properties` are those of a topic that is made by this, and `guards`
-    hold when it is.
+    """Takes over and loads a topic. `properties` and `guards` apply if this creates it.
 
-    Raises TopicNotFound when there is none and `create` is False, CursorLedgerMissing or DataCorruption when
-    its cursors cannot be known, OwnershipLost when another owner took it meanwhile.
+    Raises TopicNotFound if it does not exist and `create` is False, CursorLedgerMissing or DataCorruption if
+    its cursors are unreadable, OwnershipLost if another owner took over meanwhile.
     """
     taken = await take_over(ctx, name, create=create, properties=properties, guards=guards)
     return ManagedLedger(ctx, name, listener, taken)

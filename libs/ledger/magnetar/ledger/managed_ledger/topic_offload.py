@@ -1,6 +1,6 @@
-"""The side of a managed ledger that has to do with objects: it learns of them, reads them, lets storage go.
+"""Offload operations of a managed ledger: refreshes their state, and releases offloaded ledgers from bookies.
 
-A base of `ManagedLedger`, which has the maintenance that takes the steps, and the rest.
+A base of `ManagedLedger`, which provides the maintenance task and the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Leaving = tuple[LedgerSpan, Verified, "asyncio.Future[bool]"]
 
 
 class TopicOffload:
-    """`offload` is what policies say of the topic's offloaded ledgers; may be set at any time."""
+    """Offload operations of one topic. `offload` holds the topic's offload policies; may be set at
+    any time.
+    """
 
     __slots__ = ("_closing", "_ctx", "_head", "_leaving", "_lost", "_spans", "creation_id", "name", "offload")
 
@@ -46,17 +48,17 @@ class TopicOffload:
 
     @property
     def has_closed_ledgers(self) -> bool:
-        """Whether there is anything that could be offloaded."""
+        """Whether the topic has closed ledgers, which could be offloaded."""
         spans = self._spans.spans
         return bool(spans) and spans[0].closed
 
     async def refresh_offload(self) -> None:
-        """Learn how far closed ledgers are on their way to objects. Raises MetadataError, StorageError."""
+        """Refreshes the offload state of closed ledgers. Raises MetadataError, StorageError."""
         if self.has_closed_ledgers and self._lost is None:
             await offload_progress.refresh_all(self._ctx, self.creation_id, self._spans)
 
     def due_to_leave(self, skip: Container[LedgerRef] = ()) -> ColdLedger | None:
-        """The oldest ledger, none of `skip`, that is to leave bookies once its objects are verified; see
+        """Returns the oldest ledger not in `skip` that must leave bookies once its objects are verified; see
         `leave_bookies`.
         """
         if self._lost is not None or self._closing:
@@ -65,10 +67,10 @@ class TopicOffload:
         return None if span is None else offload_progress.cold_ledger(span, self.name, self.creation_id)
 
     async def leave_bookies(self, verified: Verified) -> bool:
-        """From now on only objects have a ledger; the caller has verified each. Durable on return.
+        """Releases a ledger from bookies, leaving only its verified objects. Durable on return.
 
-        False when these are its objects no more, or it is gone. Raises MetadataError or StorageError when it
-        may not have left; trying again is safe.
+        Returns False if its objects have been replaced, or it is gone. Raises MetadataError or StorageError
+        if the outcome is unknown; a retry is safe.
         """
         self._check_serving()
         span = self._spans.by_id.get(verified.ledger.ref.id)
@@ -80,7 +82,9 @@ class TopicOffload:
         return await done
 
     async def _leave(self) -> None:
-        """One at a time, and never tried again by itself: who waits for it does, or lets it be."""
+        """Releases ledgers one at a time; failures are reported to the waiting caller and not retried
+        here.
+        """
         assert self._leaving, "the step is due"
         span, verified, done = self._leaving.pop(0)
         self._leaving = self._leaving or None
@@ -91,7 +95,7 @@ class TopicOffload:
             if isinstance(error, OwnershipLost):
                 raise
         except BaseException:
-            # Cancelled: the topic closes. Who waits is not to be cancelled with it.
+            # Cancelled because the topic closes; the waiting caller must not be cancelled with it.
             _fail(done, LedgerClosed(f"{self.name} closed before it was known to have left"))
             raise
         else:
@@ -109,11 +113,11 @@ class TopicOffload:
 
     @abstractmethod
     def _check_serving(self) -> None:
-        """Raises why nothing is done any more."""
+        """Raises an error unless the topic is served."""
 
     @abstractmethod
     def _kick(self) -> None:
-        """Something changed: let maintenance look at it."""
+        """Wakes maintenance after a change."""
 
 
 def _fail(done: asyncio.Future[bool], error: MetadataError | StorageError) -> None:

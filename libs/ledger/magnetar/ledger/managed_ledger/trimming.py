@@ -1,7 +1,7 @@
-"""Which ledgers a topic needs no more, with its retention, and how they go.
+"""Trimming: finds ledgers that a topic no longer needs under its retention, and deletes them.
 
 Order (storage contract, section 4): cursors durable, then the list by compare-and-set together with recorded
-intents, then the delete.
+intents, then the deletion.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Retention:
     truncated: Position = EARLIEST
 
     def after(self, before: Retention) -> Retention:
-        """This one, in the place of `before`: what was truncated stays so."""
+        """Returns this retention, keeping the truncation position of `before`."""
         return replace(self, truncated=max(self.truncated, before.truncated))
 
 
@@ -57,11 +57,11 @@ def trimmable(
     retention: Retention = NO_RETENTION,
     now_ms: int = 0,
 ) -> int:
-    """How many ledgers at the front may go.
+    """Returns how many ledgers at the front may be deleted.
 
-    A closed ledger goes when its last entry is at or before `slowest` and retention keeps it no more: it is
-    too old, or what is left without it, acknowledged or not, is still as much as is to be kept. `slowest` is
-    the mark-delete position, as it is on disk, of the slowest durable cursor, None when there is none.
+    A closed ledger may be deleted if its last entry is at or before `slowest` and retention does not keep it:
+    it is too old, or the remaining ledgers still reach the retained size. `slowest` is the durable
+    mark-delete position of the slowest durable cursor, None without any.
     """
     time_ms, size_bytes = retention.time_ms, retention.size_bytes
     left = sum(span.byte_length for span in spans) if size_bytes > 0 else 0
@@ -85,9 +85,9 @@ def take_off(
     retention: Retention,
     now_ms: int,
 ) -> list[LedgerSpan]:
-    """Take what may go off the list in memory, as much as one transaction deletes; see `trimmable`.
+    """Removes trimmable ledgers from the in-memory list, as many as one transaction deletes; see `trimmable`.
 
-    At once, so that no cursor is put into what is about to go.
+    Removed at once, so that no cursor is created in them.
     """
     count = trimmable(spans.spans, slowest, retention, now_ms)
     if not count:
@@ -108,11 +108,10 @@ async def take_off_list(
     next_index: int,
     last_position: Position,
 ) -> None:
-    """Commit that these ledgers are no part of the topic any more, with an intent for each to be deleted, and
-    for its objects.
+    """Commits the removal of these ledgers from the topic, with deletion intents for each and its objects.
 
-    `first_ledger_id` is the first one that is left, 0 when none is.
-    Raises OwnershipLost, or a retriable error; doing it again is safe.
+    `first_ledger_id` is the first remaining one, 0 without any. Raises OwnershipLost, or a retriable error; a
+    retry is safe.
     """
     await head.sync()
     for _ in range(_ATTEMPTS_MAX):
@@ -132,14 +131,14 @@ async def take_off_list(
         try:
             await head.commit(value, ops)
         except VersionMismatch:
-            # Somebody else's change of a ledger's own key (offload): look at it again.
+            # A concurrent change of a ledger's own key (offload): read it again.
             continue
         return
     raise MetadataError(f"ledgers of {head.key} keep changing while they are trimmed")
 
 
 async def let_go(ctx: ManagedLedgerContext, topic: str, doomed: Sequence[LedgerSpan]) -> None:
-    """Delete ledgers that are off the list in metadata; what fails is left to its intent."""
+    """Deletes ledgers removed from the list in metadata; failures are left to their intents."""
     for span in doomed:
         await finish_quietly(ctx, span.ref)
     log.info("ledgers trimmed", topic=topic, ledgers=[span.ref.id for span in doomed])

@@ -1,8 +1,8 @@
-"""How long storage takes to make a run durable, seen from the broker: bookies and network, or its own disk.
+"""Write latency of storage as seen by the broker: bookies and network, or its own disk.
 
-One run at a time is timed, up to a hundred a second, from being handed to its ledger to its confirmation;
-what waits for a ledger to be made is not storage's. A run whose ledger fails is written again elsewhere: it
-is not found there, and another one is taken in its place after a while.
+One run at a time is timed, up to a hundred a second, from its hand-over to the ledger until its confirmation;
+time spent waiting for a new ledger is excluded. If the run's ledger fails, the sample is dropped after a
+while and another run is timed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ STORAGE_LATENCY: Final = LatencyHistogram(
 SAMPLE_EVERY_MS: Final = 10
 
 GIVEN_UP_AFTER_MS: Final = 60_000
-"""A run that was not confirmed for so long is not waited for any more."""
+"""Time in ms after which an unconfirmed sample is dropped."""
 
 
 class WriteSamples:
-    """The run that is timed now; one for all topics of a process."""
+    """The run being timed; shared by all topics of a process."""
 
     __slots__ = ("_began_at", "_last_entry_id", "_ledger_id", "_taken_ms", "waits")
 
     def __init__(self) -> None:
         self.waits = False
-        """A run is being timed."""
+        """Whether a run is being timed."""
         self._ledger_id = self._last_entry_id = -1
         self._taken_ms = 0
         self._began_at = 0.0
 
     def handed_over(self, run: Run, clock: Clock) -> None:
-        """A run was taken by its ledger: time it, if it is time for one."""
+        """Starts timing a run just accepted by its ledger, if a sample is due."""
         wait_ms = GIVEN_UP_AFTER_MS if self.waits else SAMPLE_EVERY_MS
-        # A clock that went back says nothing: then the next one is timed.
+        # After the clock went back the sample is invalid: the next run is timed.
         if 0 <= run.publish_time_ms - self._taken_ms < wait_ms:
             return
         self.waits = True
@@ -49,7 +49,7 @@ class WriteSamples:
         self._ledger_id, self._last_entry_id = run.ledger_id, run.last_entry_id
 
     def confirmed(self, last: Position, clock: Clock) -> None:
-        """A topic is durable up to here; called while a run is timed, of that topic or another one."""
+        """Records that a topic is durable up to this position; called while a run of any topic is timed."""
         if last.ledger_id == self._ledger_id and last.entry_id >= self._last_entry_id:
             self.waits = False
             now = clock.monotonic()

@@ -1,8 +1,8 @@
-"""Whether a bookie that failed answers again: asked once for all the ledgers of a process.
+"""Probes whether a failed bookie answers again: one probe for all ledgers of a process.
 
-A bookie that is dead, or stands still, stays registered until its session has ended, and one that is cut off
-from us for as long as that lasts. To take it back only to lose it again costs each ledger two writes of
-metadata.
+A dead or hanging bookie stays registered until its session expires, and an unreachable one stays registered
+as long as it is cut off from this process. Reusing such a bookie only to lose it again costs each ledger two
+metadata writes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from magnetar.ledger.bookie_protocol.bookie_client import BookieClients, BookieU
 from magnetar.ledger.ledger_store import LedgerRef
 
 UNANSWERED_S: Final = 1.0
-"""Time for which 'it does not answer' is returned without another probe."""
+"""Time in seconds for which a negative result is reused without another probe."""
 
 
 class Revival:
-    """Asks bookies for a sign of life. One per process."""
+    """Probes bookies. One per process."""
 
     __slots__ = ("_asking", "_clients", "_tasks")
 
@@ -29,7 +29,7 @@ class Revival:
         self._asking: dict[str, asyncio.Task[bool]] = {}
 
     async def answers(self, bookie_id: str, ref: LedgerRef) -> bool:
-        """Whether it answers to a question about a ledger, which it need not know."""
+        """Returns whether the bookie answers a request about a ledger, which it need not store."""
         asking = self._asking.get(bookie_id)
         if asking is None:
             asking = self._asking[bookie_id] = self._tasks.spawn(

@@ -1,4 +1,4 @@
-"""One bookie's checked answer to a read: runs, and the reason of its end."""
+"""One bookie's verified answer to a read: runs, and the reason why it ends."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from magnetar.ledger.ledger_store import LedgerRef, Run
 
 @dataclass(frozen=True, slots=True)
 class CheckedRead:
-    """Sound entries without gaps from the first one asked for, and the verdict on the next one.
+    """Intact consecutive entries from the first requested one, and the result for the next entry.
 
-    `code` is about `next_entry_id`: OK when all that was asked for came, or max_bytes did; NO_SUCH_ENTRY only
-    when the bookie is certain of it; UNREACHABLE when it did not answer.
+    `code` applies to `next_entry_id`: OK if the request or max_bytes was fulfilled; NO_SUCH_ENTRY only if the
+    bookie is certain; UNREACHABLE if it did not answer.
     """
 
     runs: list[Run]
@@ -31,13 +31,13 @@ class CheckedRead:
     code: Code.ValueType
     reason: str
     torn: bool = False
-    """With ENTRY_UNKNOWN: as `ReadAnswer.torn`, and about `next_entry_id`."""
+    """With ENTRY_UNKNOWN: as `ReadAnswer.torn`, for `next_entry_id`."""
 
 
 async def read_checked(
     client: BookieClient, ref: LedgerRef, first: int, last: int, max_bytes: int, *, fence: bool = False
 ) -> CheckedRead:
-    """Read a range from one bookie. Raises only UnsupportedFormat."""
+    """Reads a range from one bookie. Raises only UnsupportedFormat."""
     try:
         answer = await client.read(ref, first, last, max_bytes, fence=fence)
     except BookieUnreachable as error:
@@ -46,7 +46,7 @@ async def read_checked(
 
 
 def check_answer(answer: ReadAnswer, ref: LedgerRef, first: int, last: int) -> CheckedRead:
-    """Take of an answer what is proven by checksums and continues the range."""
+    """Returns the part of an answer that checksums prove and that continues the range."""
     runs: list[Run] = []
     at = first
     for record in answer.records:
@@ -69,6 +69,6 @@ def check_answer(answer: ReadAnswer, ref: LedgerRef, first: int, last: int) -> C
     if code == OK:
         return CheckedRead(runs, at, ENTRY_UNKNOWN, "the answer holds no entry and says no reason")
     if code == NO_SUCH_ENTRY and answer.stopped_at != at:
-        # Certain of another entry: says nothing of this one.
+        # Certainty about another entry implies nothing for this one.
         return CheckedRead(runs, at, ENTRY_UNKNOWN, f"the answer is about entry {answer.stopped_at}")
     return CheckedRead(runs, at, code, reason, answer.torn and answer.stopped_at == at)

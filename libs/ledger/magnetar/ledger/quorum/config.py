@@ -1,4 +1,4 @@
-"""Settings of the quorum client: what a broker and an auto-recovery worker write ledgers with."""
+"""Settings of the quorum client, with which brokers and auto-recovery workers write ledgers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumConfig:
-    """How ledgers are written to bookies. Sizes are bytes, times seconds unless the name says otherwise."""
+    """Settings for writing ledgers to bookies. Sizes are bytes, times seconds unless named otherwise."""
 
     ledger_pending_bytes_max: int = setting(
         64 << 20,
@@ -32,7 +32,7 @@ class QuorumConfig:
     no_quorum_timeout_s: float = setting(
         10.0,
         "A ledger that confirmed nothing for so many seconds, because too few of its bookies answer and "
-        "nobody can take their place, is given up: the topic goes on in a new one.",
+        "no replacement is available, is given up: the topic continues in a new one.",
         key="magnetarNoQuorumTimeoutSeconds",
         minimum=0.01,
     )

@@ -1,4 +1,4 @@
-"""Shared parts of the quorum client: made once per process, passed to each writer."""
+"""Shared state of the quorum client: created once per process, passed to each writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from magnetar.ledger.quorum.write_health import Storing
 
 @dataclass(frozen=True, slots=True)
 class QuorumContext:
-    """Everything outside a ledger that its writer needs."""
+    """A ledger writer's dependencies outside the ledger."""
 
     clients: BookieClients
     metadata: MetadataStore

@@ -4,14 +4,14 @@ One task per ledger, which lives while something is wrong. A change takes all bo
 begins. It is one compare-and-set of the ledger's metadata, from LAC + 1 on:
 
 - a bookie with a replacement leaves: the next fragment has another one in its place, or itself again when it
-  answers again and nobody else can be had. Only when that is written, the newcomer gets what was sent since
+  answers again and no other is available. Only when that is written, the newcomer gets what was sent since
   (its answers cannot count before). What the old one lacks up to the LAC is recorded as a gap.
 - a bookie without one stays in the ensemble with a gap that is open at its end, as long as each write set
   keeps Qa others; it is looked for a replacement again whenever bookies come or change, and periodically.
 
 While metadata does not answer, a change waits and writing goes on as long as Qa holds (design, section 5). A
 write of unknown outcome is read again, and only the very same bytes are ever written again after it. A ledger
-that is not OPEN any more, or whose last fragment is not ours, belongs to somebody else: fenced.
+that is not OPEN any more, or whose last fragment is not ours, has another owner: fenced.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ log = get_logger(__name__)
 
 METADATA_RETRY_S: Final = 0.1
 METADATA_RETRY_MAX_S: Final = 2.0
-"""Between attempts while metadata does not answer; doubles."""
+"""Longest wait in seconds between attempts while metadata is unavailable; the wait doubles up to it."""
 
 RETRY_DOUBLINGS_MAX: Final = 4
-"""A bookie that answers, and fails again and again, is tried less and less often, down to 2^4 times the first
-wait."""
+"""Number of doublings of the retry interval for a bookie that answers but keeps failing: up to 2^4 times the
+first wait.
+"""
 
 CHANGES = Counter(
     "magnetar_ensemble_changes",
-    "Changes of open ledgers' ensembles. kind: replaced, gap (nobody could take the place), returned.",
+    "Changes of open ledgers' ensembles. kind: replaced, gap (no replacement was available), returned.",
     ["kind"],
     registry=REGISTRY,
 )
@@ -63,21 +64,21 @@ begin_at_zero(CHANGES, "replaced", "gap", "returned")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Content of one compare-and-set."""
+    """The content of one compare-and-set."""
 
     base: Versioned
     data: bytes
     fragment: Fragment
-    """The last fragment after it: ours from `first_entry_id` on."""
+    """The resulting last fragment, which this writer starts at `first_entry_id`."""
     first_entry_id: int
     joining: dict[int, str]
-    """By position: who gets everything from `first_entry_id` on."""
+    """New bookies by position, which receive everything from `first_entry_id` on."""
     absent: frozenset[int]
-    """Positions whose bookies have a gap without end now."""
+    """Positions whose bookies now have an open-ended gap."""
     recorded: int
-    """Positions, as bits: what their bookies lacked below `first_entry_id` is a gap now."""
+    """Positions, as bits, whose missing entries below `first_entry_id` are now recorded as gaps."""
     gaps: bool
-    """Auto-recovery has work."""
+    """Whether gaps were recorded that auto-recovery must fill."""
 
 
 def _given(ops: Sequence[Op], _: ClosedLedger) -> Sequence[Op]:
@@ -85,18 +86,18 @@ def _given(ops: Sequence[Op], _: ClosedLedger) -> Sequence[Op]:
 
 
 class _Rebase(Exception):
-    """Raised when the metadata changed and the ledger is still ours: decide again."""
+    """Raised when the metadata changed but the ledger still belongs to this writer: decide again."""
 
 
 class EnsembleWriter(Protocol):
-    """The writer of an open ledger, as far as a change of its ensemble concerns it. All calls are plain."""
+    """The interface of an open ledger's writer for ensemble changes. All calls are plain."""
 
     @property
     def ref(self) -> LedgerRef: ...
 
     @property
     def layout(self) -> LedgerLayout:
-        """Its fragments; shared with readers."""
+        """The ledger's fragments; shared with readers."""
         ...
 
     @property
@@ -109,36 +110,36 @@ class EnsembleWriter(Protocol):
 
     @property
     def failed(self) -> bool:
-        """Whether it has stopped."""
+        """Whether the writer has stopped."""
         ...
 
     def await_positions(self, bits: int) -> None:
-        """Have entries from LAC + 1 on wait for the new bookies of these positions."""
+        """Makes entries from LAC + 1 on wait for the new bookies of these positions."""
         ...
 
     def absent_positions(self, bits: int) -> None:
-        """Have no entry wait for the bookies of these positions."""
+        """Makes no entry wait for the bookies of these positions."""
         ...
 
     def join(self, position: int, bookie_id: str, from_entry_id: int) -> None:
-        """Send a bookie that took a position what is pending from an entry on."""
+        """Sends pending entries from `from_entry_id` on to the bookie that took a position."""
         ...
 
     def settle(self) -> None:
-        """Release entries that are complete now."""
+        """Releases entries that are now complete."""
         ...
 
     def fenced(self) -> None:
-        """Stop: another owner fenced the ledger."""
+        """Stops because another owner fenced the ledger."""
         ...
 
     def fail(self, error: StorageError) -> None:
-        """Stop with this error."""
+        """Stops with this error."""
         ...
 
 
 class EnsembleChange:
-    """The metadata of one open ledger and its changes, for its writer."""
+    """The metadata of one open ledger, and its changes on behalf of the writer."""
 
     def __init__(self, context: QuorumContext, writer: EnsembleWriter, stored: Versioned) -> None:
         self._context = context
@@ -155,24 +156,24 @@ class EnsembleChange:
         self._stopping = False
 
     def failed(self, bookie_id: str) -> None:
-        """A bookie of the ensemble is dead. A plain call."""
+        """Records that a bookie of the ensemble failed. A plain call."""
         count, _ = self._failures.get(bookie_id, (0, 0.0))
         self._failures[bookie_id] = count + 1, self._context.clock.monotonic()
         self._answering.discard(bookie_id)
         self.start()
 
     def start(self) -> None:
-        """There is something to change, or to record. A plain call."""
+        """Starts the task, because something must be changed or recorded. A plain call."""
         self.stir()
         if self._task is None and not self._stopping:
             self._task = self._context.tasks.spawn(self._run(), f"ensemble of {self._writer.ref.id}")
 
     def stir(self) -> None:
-        """Look again: a bookie failed, or the bookies that are up changed."""
+        """Makes the task check again after a bookie failed or the running bookies changed."""
         self._stir.set()
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Starts no further change."""
         self._stopping = True
         self._stir.set()
 
@@ -180,7 +181,7 @@ class EnsembleChange:
 
     async def _run(self) -> None:
         try:
-            # What fails at the same moment goes into the same change.
+            # Simultaneous failures are handled in the same change.
             await asyncio.sleep(0)
             retry_s = METADATA_RETRY_S
             while not self._stopping:
@@ -224,8 +225,8 @@ class EnsembleChange:
             waiting.cancel()
 
     def _propose(self) -> Change | None:
-        """The metadata to write next; None without a possible change. Awaits the newcomers' answers from here
-        on.
+        """Returns the metadata to write next; None if no change is possible. From here on the writer awaits
+        the new bookies' answers.
         """
         writer = self._writer
         adds, layout = writer.adds, writer.layout
@@ -240,7 +241,7 @@ class EnsembleChange:
                 else:
                     ensemble[position] = joining[position] = found
         absent = left - self._absent if self._keep_quorum(left) else set[int]()
-        # What was let go of a bookie that is well is only recorded.
+        # Entries released while a healthy bookie lacked them only need a recorded gap.
         owing = {p for p, member in enumerate(writer.members) if member.bit in adds.owed and not member.dead}
         if not joining and not absent and not owing:
             return None
@@ -277,7 +278,7 @@ class EnsembleChange:
         )
 
     def _replacement(self, ensemble: Sequence[str], position: int) -> str | None:
-        """A bookie that did not fail this ledger, or not a short while ago and answers again."""
+        """Returns a bookie that did not fail this ledger, or failed some time ago and answers again."""
         now, wait_s = self._context.clock.monotonic(), self._context.config.replace_retry_s
         excluded = set()
         for bookie_id, (count, at) in self._failures.items():
@@ -291,7 +292,7 @@ class EnsembleChange:
         )
 
     def _ask(self, bookie_id: str) -> None:
-        """Whether it answers; others are seen to meanwhile."""
+        """Probes a bookie; other bookies are handled meanwhile."""
         if bookie_id not in self._asked:
             self._asked.add(bookie_id)
             self._context.tasks.spawn(self._find_out(bookie_id), f"does {bookie_id} answer")
@@ -305,12 +306,12 @@ class EnsembleChange:
             self._asked.discard(bookie_id)
 
     def _keep_quorum(self, without: set[int]) -> bool:
-        """Whether each write set has Qa bookies besides these positions."""
+        """Returns whether each write set has Qa bookies outside these positions."""
         striping = self._writer.layout.striping
         return all(len(each - without) >= striping.ack_quorum for each in striping.write_sets())
 
     async def _make(self, change: Change) -> None:
-        """Write a change, and live by it. Raises LedgerFenced, _Rebase, MetadataError (not known yet)."""
+        """Writes a change and applies it. Raises LedgerFenced, _Rebase, MetadataError (outcome unknown)."""
         self._attempt = change
         try:
             await self._commit(change)
@@ -341,7 +342,7 @@ class EnsembleChange:
             return
 
     def _take_over(self, found: Versioned | None, change: Change) -> None:
-        """The metadata is not what a change was based on. Returns if the change is in it."""
+        """Adopts metadata that differs from the change's base. Returns if it contains the change."""
         last = self._check_ours(found, change)
         assert found is not None
         self._stored = found
@@ -351,7 +352,9 @@ class EnsembleChange:
             raise _Rebase
 
     def _check_ours(self, found: Versioned | None, change: Change | None) -> Fragment:
-        """The last fragment. Raises LedgerFenced unless the ledger is open and that one is ours."""
+        """Returns the last fragment. Raises LedgerFenced unless the ledger is open and the fragment is this
+        writer's.
+        """
         writer = self._writer
         if found is not None:
             value = decode(LedgerMetadata, found.value)
@@ -391,7 +394,9 @@ class EnsembleChange:
         writer.settle()
 
     async def _under_replicated(self) -> Put:
-        """Mark the ledger for auto-recovery; touch a mark that is there, so that it is not removed unseen."""
+        """Marks the ledger for auto-recovery; rewrites an existing mark, so that a concurrent removal
+        fails.
+        """
         context, ref = self._context, self._writer.ref
         key = context.keys.under_replicated(ref.id)
         found = await context.metadata.get(key)
@@ -406,10 +411,10 @@ class EnsembleChange:
     async def commit_closed(
         self, closed: ClosedLedger, with_ops: Callable[[ClosedLedger], Sequence[Op]] | None
     ) -> None:
-        """Compare-and-set to CLOSED, together with what bookies lack and with `with_ops`.
+        """Closes the ledger by compare-and-set, together with recorded gaps and `with_ops`.
 
-        Raises LedgerFenced when the ledger is not open any more, VersionMismatch when a guard of `with_ops`
-        fails, MetadataError when metadata does not answer.
+        Raises LedgerFenced if the ledger is not open any more, VersionMismatch if a guard of `with_ops`
+        fails, MetadataError if metadata does not answer.
         """
         self.stop()
         try:

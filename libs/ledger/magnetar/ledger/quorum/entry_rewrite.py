@@ -1,9 +1,9 @@
-"""Re-writing what a recovery found, so that it is on all Qw like any confirmed entry.
+"""Re-writes recovered entries to all Qw bookies of their write sets.
 
-A bookie that does not take its part is replaced, from the first entry of the batch on. The change stays in
-memory: the transaction that closes the ledger publishes it, so that a recovery that comes to nothing leaves
-the ensemble as it was. With nobody to take its place, what it lacks is recorded as a gap, provided that Qa of
-each write set have it.
+A bookie that does not accept its share is replaced, from the first entry of the batch on. The change stays in
+memory until the transaction that closes the ledger publishes it, so a failed recovery leaves the ensemble
+unchanged. Without a replacement the missing entries are recorded as a gap, provided that Qa of each write set
+have them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from magnetar.ledger.quorum.striping import LedgerLayout, Striping
 log = get_logger(__name__)
 
 RETRY_AFTER_S: Final = 0.1
-"""Before what failed is sent to the same bookie again."""
+"""Wait in seconds before a failed write to the same bookie is retried."""
 
 RETRIES_MAX: Final = 2
-"""For a bookie that is unreachable, before it counts as failed."""
+"""Retries at an unreachable bookie before it counts as failed."""
 
 BACKPRESSURE_RETRIES_MAX: Final = 50
 
 
 class Replace(Protocol):
-    """Finds a replacement (`Placement.replacement`)."""
+    """Returns a replacement bookie (`Placement.replacement`)."""
 
     def __call__(
         self, ensemble: Sequence[str], position: int, striping: Striping, *, excluded: Collection[str] = ()
@@ -42,7 +42,7 @@ class Replace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A bookie lacks entries of its share."""
+    """Entries of a bookie's share that it lacks."""
 
     bookie_id: str
     first_entry_id: int
@@ -51,23 +51,25 @@ class Gap:
 
 @dataclass(slots=True, eq=False)
 class Rewriter:
-    """Writes batches, in order, to the last fragment of `layout`, and changes that where it must."""
+    """Writes batches, in order, to the last fragment of `layout`, and changes that fragment if necessary."""
 
     ref: LedgerRef
     layout: LedgerLayout
     clients: BookieClients
     replace: Replace
     lac: int
-    """Carried by everything that is written: the one the old writer had told. Never higher: what a recovery
-    confirms may be on an ensemble that nobody else knows yet."""
+    """The last add confirmed in every written entry: the old writer's. Never higher, since entries confirmed
+    by a recovery may be on an ensemble that is not published yet.
+    """
     grace_s: float
-    """How long slower bookies are waited for once Qa have a batch."""
+    """Time in seconds to wait for slower bookies once Qa have a batch."""
     _failed: dict[str, str] = field(default_factory=dict)
     _given_up: dict[int, int] = field(default_factory=dict)
-    """position -> the first entry that its bookie lacks"""
+    """Maps a position to the first entry that its bookie lacks."""
 
     async def write(self, runs: Sequence[Run]) -> None:
-        """Until every entry is on Qa of its write set, and on the rest or replaced or given up.
+        """Writes until every entry is on Qa of its write set, and on the others unless replaced or recorded
+        as lacking it.
 
         Raises NotEnoughBookies.
         """
@@ -96,7 +98,7 @@ class Rewriter:
             )
 
     def gaps(self, last_entry_id: int) -> list[Gap]:
-        """Gaps of bookies, up to the end of the ledger."""
+        """Returns the gaps of bookies, up to the end of the ledger."""
         bookie_ids = self.layout.last_fragment.bookie_ids
         return [
             Gap(bookie_ids[position], first, last_entry_id)
@@ -107,7 +109,9 @@ class Rewriter:
     async def _send(
         self, parts: _Parts, positions: Sequence[int], written: set[int], first: int, last: int
     ) -> list[int]:
-        """Write to these positions; adds to `written` and returns those that failed or are too slow."""
+        """Writes to these positions; adds successes to `written` and returns the positions that failed or are
+        too slow.
+        """
         loop = asyncio.get_running_loop()
         bookie_ids = self.layout.last_fragment.bookie_ids
         tasks = {
@@ -117,7 +121,7 @@ class Rewriter:
             for position in positions
         }
         failed: dict[int, str] = {}
-        # Who takes somebody's place is no more needed than that one was.
+        # A replacement is needed no more than the bookie it replaced.
         deadline = loop.time() + self.grace_s if self._enough(written, first, last) else None
         try:
             while pending := [t for p, t in tasks.items() if p not in written and p not in failed]:
@@ -164,7 +168,7 @@ class Rewriter:
 
 
 class _Parts:
-    """A batch as each position gets it, encoded once for all that get the same."""
+    """A batch as sent to each position, encoded once for positions with equal content."""
 
     __slots__ = ("_encoded", "_lac", "_ref", "_runs", "_striping")
 
@@ -188,8 +192,9 @@ class _Parts:
 
 
 async def _write_parts(client: BookieClient, parts: list[EncodedAppend]) -> tuple[Code.ValueType, str]:
-    """Have a bookie write all parts durably; what it lacked room for, or lost with a stream, is sent again
-    a bounded number of times. Returns OK, or one of the other codes."""
+    """Writes all parts durably to a bookie, with a limited number of retries for lack of space or a broken
+    stream. Returns OK, or another code.
+    """
     unreachable = pressed = 0
     while parts:
         results = await _append_all(client, parts)

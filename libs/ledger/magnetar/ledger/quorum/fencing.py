@@ -1,8 +1,7 @@
-"""Fencing a ledger's last ensemble, and hearing of its last add confirmed on the way.
+"""Fencing of a ledger's last ensemble, which also returns its last add confirmed.
 
-Once the old writer is refused by enough bookies that no write set has Qa left to it, it confirms nothing any
-more. The same bookies know every entry that it did confirm: the highest LAC among them is where the forward
-read begins.
+Once enough bookies refuse the old writer that no write set has Qa left, it confirms nothing any more. The
+same bookies hold every entry that it did confirm: the forward read begins at their highest LAC.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ async def fence_ensemble(
     *,
     enough_anyway: bool = False,
 ) -> dict[int, LedgerState]:
-    """Fence at every position; returns what those said that are durably fenced, by position.
+    """Fences every position; returns the answers of durably fenced bookies, by position.
 
-    Waits until they are enough, and then `linger_s` longer for the rest: whoever answers late is not needed.
-    Raises NotEnoughBookies when too few can be fenced, unless they are `enough_anyway`: an operator vouches
-    for it that the old writer is gone.
+    Waits until they are enough, and then up to `linger_s` for the others, whose answers are optional. Raises
+    NotEnoughBookies if too few can be fenced, unless they are `enough_anyway`: an operator confirmed that the
+    old writer is gone.
     """
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(client.fence(ref)) for client in ensemble]

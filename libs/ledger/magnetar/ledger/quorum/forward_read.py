@@ -1,13 +1,13 @@
-"""The recovery's read beyond the last add confirmed: what is there, and where the ledger certainly ends.
+"""The recovery's read beyond the last add confirmed: finds existing entries and the ledger's certain end.
 
-Whoever of a write set has an entry is believed. 'No such entry' counts only from bookies that are certain of
-it, and (Qw - Qa) + 1 of them end the ledger: then the entry is on fewer than Qa and cannot have been
-confirmed. A bookie whose last group was torn confirmed what that held only if its disk lost what it had
-synced, which at most Qa - 1 disks do, or nothing is promised: all but Qa - 1 of the bookies in such doubt
-count as certain. So what was written while the power went everywhere ends once enough are back.
+An entry from any bookie of its write set counts. 'No such entry' counts only from bookies that are certain,
+and (Qw - Qa) + 1 of them end the ledger: then the entry is on fewer than Qa and cannot have been confirmed. A
+bookie with a torn last group confirmed that group's content only if its disk lost synced data, which at most
+Qa - 1 disks may do under the storage contract: all but Qa - 1 of such bookies count as certain. So after a
+power failure everywhere, the ledger can be ended once enough bookies are back.
 
-Every read fences, so that what a bookie lacked when it was asked it will not take from the old writer later.
-Anything in between is no answer, and the recovery stops rather than guesses.
+Every read fences, so a bookie that lacked an entry when read will not accept it from the old writer later.
+Any other result is no answer, and the recovery stops rather than guesses.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from magnetar.ledger.quorum.checked_read import CheckedRead, read_checked
 from magnetar.ledger.quorum.striping import Striping
 
 LAST_ENTRY_ID: Final = 2**62
-"""Beyond the end of any ledger."""
+"""Upper bound above any ledger's end."""
 
 PIECES_MAX: Final = 32
-"""Pieces of a striped ledger (E > Qw) that are read at the same time."""
+"""Pieces of a striped ledger (E > Qw) read concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Batch:
     ended: bool
 
     def cut(self, last: int) -> Batch:
-        """The part up to an entry, at which the ledger is to end."""
+        """Returns the part up to an entry at which the ledger will end."""
         if not self.runs or self.runs[-1].last_entry_id < last:
             return self
         runs = [run for run in self.runs if run.first_entry_id <= last]
@@ -63,8 +63,9 @@ class ForwardRead:
         batch_bytes: int,
         patience_s: float,
     ) -> None:
-        """`states` is what fenced bookies said: those that have more are asked first. After `patience_s`
-        without an answer the others are asked as well."""
+        """Creates a reader. `states` are the answers of fenced bookies: those with more entries are read
+        first. After `patience_s` without an answer the others are read as well.
+        """
         self._ref = ref
         self._striping = striping
         self._ensemble = ensemble
@@ -74,9 +75,9 @@ class ForwardRead:
         self._pieces = 1
 
     async def batch(self, first: int) -> Batch:
-        """Entries from `first` on, about `batch_bytes` of them.
+        """Returns entries from `first` on, about `batch_bytes` of them.
 
-        Raises NotEnoughBookies when the fate of `first` cannot be told.
+        Raises NotEnoughBookies if the fate of `first` is undecidable.
         """
         if not self._striping.striped:
             runs = await self._first_answer(first, LAST_ENTRY_ID)
@@ -84,7 +85,9 @@ class ForwardRead:
         return await self._striped_batch(first)
 
     async def _striped_batch(self, first: int) -> Batch:
-        """Each bookie has short stretches only: many of them at the same time, then those before a stop."""
+        """Reads many pieces concurrently, since each bookie has only short stretches; keeps those before the
+        first stop.
+        """
         step = self._striping.write_quorum
         starts = range(first, first + step * self._pieces, step)
         answers: list[Batch | BaseException] = await asyncio.gather(
@@ -115,8 +118,9 @@ class ForwardRead:
         return Batch(runs, ended=False)
 
     async def _first_answer(self, first: int, last: int) -> list[Run]:
-        """Entries from `first` on from the first bookie of its write set that has it; [] when it is
-        certain that the ledger ends before it."""
+        """Returns entries from `first` on from the first bookie of its write set that has it; [] if the
+        ledger certainly ends before it.
+        """
         loop = asyncio.get_running_loop()
         positions = sorted(self._striping.write_set(first), key=lambda position: self._rank(position, first))
         tasks: dict[int, asyncio.Task[CheckedRead]] = {}

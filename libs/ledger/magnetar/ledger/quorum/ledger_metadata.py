@@ -1,8 +1,8 @@
 """A writer's changes of its ledger's metadata: gaps, closing, and fencing.
 
-A gap says that a bookie lacks entries of a fragment it is in. While the ledger is open and nobody could take
-the bookie's place, its gap is open too: it ends at `OPEN_GAP_END`, which stands for 'whatever comes'. The
-next ensemble change, the bookie's return or the closing gives it its end.
+A gap records that a bookie of a fragment lacks entries. While the ledger is open and no replacement is
+available, the gap is open too: it ends at `OPEN_GAP_END`, which covers all later entries. The next ensemble
+change, the bookie's return or the closing sets its end.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ OPEN_GAP_END: Final = 2**63 - 1
 
 GAPS_MAX: Final = 1_000
 FRAGMENTS_MAX: Final = 1_000
-"""A ledger with more is given up for a new one: nothing that grows without bound is in one key."""
+"""Maximum fragments, above which the ledger is replaced by a new one: unbounded data never lives in one key.
+"""
 
 
 def add_gap(value: LedgerMetadata, bookie_id: str, first: int, last: int) -> None:
-    """Record that a bookie lacks entries; joined with a gap of it that touches this one."""
+    """Records that a bookie lacks entries; joined with an adjacent gap of the same bookie."""
     for gap in value.gaps:
         if gap.bookie_id == bookie_id and first <= gap.last_entry_id + 1 and gap.first_entry_id <= last + 1:
             gap.first_entry_id = min(first, gap.first_entry_id)
@@ -29,8 +30,9 @@ def add_gap(value: LedgerMetadata, bookie_id: str, first: int, last: int) -> Non
 
 
 def end_gaps(value: LedgerMetadata, last: int, bookie_id: str | None = None) -> None:
-    """No gap, or none of one bookie, reaches beyond an entry: it has left the ensemble, or the ledger ends
-    there."""
+    """Cuts the gaps, of all bookies or of one, at an entry: the bookie has left the ensemble, or the ledger
+    ends there.
+    """
     kept = []
     for gap in value.gaps:
         if bookie_id is None or gap.bookie_id == bookie_id:
@@ -43,5 +45,5 @@ def end_gaps(value: LedgerMetadata, last: int, bookie_id: str | None = None) -> 
 
 
 def too_long(value: LedgerMetadata) -> bool:
-    """Whether the ledger had so many changes that it should end."""
+    """Returns whether the ledger has so many fragments that it should be replaced."""
     return len(value.fragments) > FRAGMENTS_MAX or len(value.gaps) > GAPS_MAX

@@ -1,4 +1,4 @@
-"""The bookies that an open ledger is written to, each with what its writer knows of it."""
+"""The bookies of an open ledger's ensemble, with the writer's state of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from magnetar.ledger.bookie_protocol.bookie_client import BookieClient
 
 
 class Member:
-    """A bookie at one position of the ensemble, from when it took the position to when it lost it."""
+    """A bookie at one position of the ensemble, while it holds the position."""
 
     __slots__ = ("bit", "bookie_id", "client", "dead", "held_from", "open", "position", "since_s")
 
@@ -17,8 +17,8 @@ class Member:
         self.bookie_id = client.bookie_id
         self.since_s = since_s
         self.open = True
-        """Appends go to it as they come."""
+        """Whether appends are sent to it immediately."""
         self.dead = False
-        """Its answers count no more; another one, or a record of what it lacks, takes its place."""
+        """Whether its answers no longer count; it will be replaced, or its missing entries recorded."""
         self.held_from = -1
-        """Not open for a moment: to be sent again from this entry on."""
+        """While not open: the first entry to be sent again."""

@@ -1,12 +1,12 @@
-"""Missing replicas of confirmed entries of a ledger without a writer.
+"""Finds missing replicas of confirmed entries of a ledger without a writer.
 
-The old writer would have sent again what a bookie refused, and recorded what a bookie lacked; only the
-bookies know now. One that refused entry 5 and took 6 to 9 does not lag by its last entry: each is asked which
-entries it has. One that does not say counts as lacking all that it should have; auto-recovery compares that
-when it is back.
+The old writer would have resent refused entries and recorded missing ones; now only the bookies know. A
+bookie that refused entry 5 and accepted 6 to 9 has a gap that its last entry does not show, so each is
+queried for its entries. One that does not answer counts as lacking its whole share; auto-recovery compares
+that when it is back.
 
-A bookie that saw the entries come one after the other says so when it is fenced, and is asked only about what
-was there when it started: a takeover without trouble costs nothing here.
+A bookie that received consecutive entries reports that when it is fenced, and is queried only about entries
+from before its start: a takeover without failures costs nothing here.
 """
 
 from __future__ import annotations
@@ -26,28 +26,27 @@ from magnetar.ledger.quorum.striping import Fragment, LedgerLayout, Striping
 log = get_logger(__name__)
 
 GAPS_OF_ONE_MAX: Final = 100
-"""Holes of a bookie above which one gap is recorded for a fragment, from the first to the last."""
+"""Number of gaps of a bookie in a fragment above which they are recorded as one, from the first to the last.
+"""
 
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class MissingEntries:
-    """Gaps found by one recovery: queried after it re-wrote the tail, about the confirmed entries before
-    that.
-    """
+    """Finds the gaps for one recovery, after its re-write of the tail, in the confirmed entries before it."""
 
     ref: LedgerRef
     layout: LedgerLayout
-    """The metadata that the old writer left."""
+    """The layout left by the old writer."""
     clients: BookieClients
     states: Mapping[int, LedgerState]
     """Answers of fenced bookies, by their position in the last fragment."""
     patience_s: float
-    """How long bookies are waited for."""
+    """Time in seconds to wait for bookies."""
 
     async def gaps(self, last_confirmed: int) -> list[Gap]:
-        """Entries that each bookie lacks, or may lack, up to the last confirmed one."""
+        """Returns the entries that each bookie lacks, or may lack, up to the last confirmed one."""
         asked = [
             self._of_share(fragment, position, last)
             for fragment, last in self._fragments(last_confirmed)
@@ -56,7 +55,7 @@ class MissingEntries:
         return [gap for gaps in await asyncio.gather(*asked) for gap in gaps]
 
     def _fragments(self, last_confirmed: int) -> list[tuple[Fragment, int]]:
-        """Each with its last confirmed entry."""
+        """Yields the fragments, each with its last confirmed entry."""
         found = []
         for fragment in self.layout.fragments:
             if fragment.first_entry_id <= last_confirmed:
@@ -81,12 +80,12 @@ class MissingEntries:
         return [Gap(bookie_id, *each) for each in missing]
 
     def _state_of(self, bookie_id: str) -> LedgerState | None:
-        """The bookie's answer to the fence; None without one."""
+        """Returns the bookie's answer to the fence; None without one."""
         bookie_ids = self.layout.last_fragment.bookie_ids
         return self.states.get(bookie_ids.index(bookie_id)) if bookie_id in bookie_ids else None
 
     async def _held(self, client: BookieClient, first: int, last: int) -> list[Range]:
-        """Entries that a bookie reports in time."""
+        """Returns the entries that a bookie reports in time."""
         held: list[Range] = []
         try:
             async with asyncio.timeout(self.patience_s):
@@ -109,8 +108,8 @@ class MissingEntries:
 
 
 def _missing(striping: Striping, position: int, first: int, last: int, held: Sequence[Range]) -> list[Range]:
-    """Missing entries of a position. In a striped ledger it includes the entries of others in between, so
-    that a bookie which lacks everything has one gap and not one for each stripe.
+    """Returns the missing entries of a position. In a striped ledger this includes entries of other positions
+    in between, so that a bookie lacking everything has one gap rather than one per stripe.
     """
     missing: list[Range] = []
     at = first

@@ -34,11 +34,13 @@ class PendingAdd:
         self.append = append
         self.sent_s = sent_s
         self.refused = False
-        """A bookie called it damaged or too large."""
+        """Whether a bookie refused it as damaged or too large."""
 
 
 class AppendBudget:
-    """Bytes with bookies, of all ledgers of a process: `pending`, and of these `lagging` behind the LAC."""
+    """Limits bytes in flight for all ledgers of a process: `pending`, of which `lagging` are behind
+    the LAC.
+    """
 
     __slots__ = ("lagging", "maximum", "pending")
 
@@ -72,11 +74,12 @@ class PendingAdds:
         """Total of the confirmed entries."""
         self.pending = self.lagging = 0
         self.owed: dict[int, tuple[int, int]] = {}
-        """By bit: confirmed entries that were let go although this bookie lacks some of them. To be recorded
-        in the ledger's metadata."""
+        """Positions, as bits, that lack some confirmed and released entries. To be recorded in the ledger's
+        metadata.
+        """
 
     def __iter__(self) -> Iterator[PendingAdd]:
-        """All, in entry order."""
+        """Iterates over all, in entry order."""
         yield from self.incomplete
         yield from self.unconfirmed
 
@@ -84,13 +87,13 @@ class PendingAdds:
         return bool(self.unconfirmed or self.incomplete)
 
     def add(self, add: PendingAdd) -> None:
-        """A run goes to its bookies."""
+        """Adds a run that is being sent to bookies."""
         self.unconfirmed.append(add)
         self.pending += add.size
         self.budget.pending += add.size
 
     def advance(self) -> int:
-        """Confirm what is durable on Qa, let go what is complete; returns the last add confirmed."""
+        """Confirms entries durable on Qa and releases complete ones; returns the last add confirmed."""
         unconfirmed, incomplete, quorum = self.unconfirmed, self.incomplete, self.ack_quorum
         while unconfirmed and unconfirmed[0].acked.bit_count() >= quorum:
             add = unconfirmed.popleft()
@@ -107,13 +110,13 @@ class PendingAdds:
         return self.last_confirmed
 
     def owe_oldest(self) -> None:
-        """Let the oldest confirmed run go; what its bookies lack stays noted in `owed`."""
+        """Releases the oldest confirmed run; bookies lacking it are noted in `owed`."""
         add = self.incomplete[0]
         self._owe(add, add.awaited)
         self._let_go()
 
     def lacking(self, bit: int) -> tuple[int, int] | None:
-        """From the first to the last confirmed entry that a bookie has not answered for."""
+        """Returns the first and last confirmed entry that a bookie has not acknowledged."""
         found = self.owed.get(bit)
         for add in self.incomplete:
             if add.awaited & bit:
@@ -121,8 +124,9 @@ class PendingAdds:
         return found
 
     def await_replaced(self, bits: int, write_set_mask: list[int]) -> None:
-        """Above the LAC other bookies are to take these positions: what the old ones answered does not
-        count, the new ones are awaited."""
+        """Replaces the bookies of these positions above the LAC: previous acknowledgements no longer count,
+        new ones are awaited.
+        """
         size = len(write_set_mask)
         for add in self.unconfirmed:
             add.acked &= ~bits
@@ -141,14 +145,14 @@ class PendingAdds:
                     self.owed[bit] = (max(first, below), last)
 
     def absent(self, bits: int) -> None:
-        """That these bookies lack everything from some recorded entry on is known: await them no more."""
+        """Stops awaiting these bookies, whose gap from some entry on is recorded."""
         for add in self:
             add.awaited &= ~bits
         for bit in [bit for bit in self.owed if bit & bits]:
             del self.owed[bit]
 
     def clear(self) -> None:
-        """Drop everything; what bookies lack of the confirmed entries stays noted in `owed`."""
+        """Removes everything; missing confirmed entries stay noted in `owed`."""
         for add in self.incomplete:
             self._owe(add, add.awaited)
         self.budget.pending -= self.pending

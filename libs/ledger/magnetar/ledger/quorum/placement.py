@@ -1,9 +1,9 @@
-"""Which bookies a new ledger, or a gap in an ensemble, gets.
+"""Choice of bookies for a new ledger, or for a position in an ensemble.
 
-`choose_ensemble` and `choose_replacement` are pure: candidates in, choice out, chance from an rng. Bookies of
-one rack fail together, so every write set (Qw neighbors around the ring of the ensemble) is spread over racks
-as far as there are racks. Within that, chance decides, weighed by free space. `Placement` is what writers
-ask: it knows who is registered, writable and not quarantined.
+`choose_ensemble` and `choose_replacement` are pure: candidates in, choice out, with randomness from an rng.
+Bookies of one rack fail together, so every write set (Qw neighbors around the ring of the ensemble) is spread
+over racks as far as possible. Within that the choice is random, weighted by free space. Writers use
+`Placement`, which tracks registered, writable and quarantined bookies.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from prometheus_client import Counter
 log = get_logger(__name__)
 
 WEIGHT_RATIO_MAX: Final = 3.0
-"""A bookie counts at most so many times the median one, however much space it has."""
+"""Maximum weight of a bookie relative to the median, however much free space it has."""
 
 TRIES: Final = 8
-"""Position by position can end badly, by chance; again may end better."""
+"""Attempts at a random choice, which can fail and succeed on repetition."""
 
 FALLBACKS = Counter(
     "magnetar_placement_fallbacks",
@@ -38,41 +38,44 @@ begin_at_zero(FALLBACKS, "racks", "quarantined")
 
 
 class Candidate(Protocol):
-    """A bookie that takes new fragments."""
+    """A bookie that accepts new fragments."""
 
     @property
     def bookie_id(self) -> str: ...
     @property
     def rack(self) -> str:
-        """Bookies of one rack fail together; empty: unknown, taken for a rack of its own kind."""
+        """The bookie's rack; bookies in one rack fail together. Empty if unknown, which counts as a rack of
+        its own kind.
+        """
         ...
 
     @property
     def free_bytes(self) -> int: ...
     @property
     def started_ms(self) -> int:
-        """When its process began to serve."""
+        """The time at which its process began to serve."""
         ...
 
 
 class BookieRegistryView(Protocol):
-    """Tells which bookies are up; `bookie_protocol.registry.BookieRegistry` follows it in metadata."""
+    """The registered bookies; `bookie_protocol.registry.BookieRegistry` follows them in metadata."""
 
     def writable(self) -> Sequence[Candidate]:
-        """Registered and not read-only, in the order of their ids."""
+        """Returns the registered bookies that are not read-only, in id order."""
         ...
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` on the loop when a bookie appears, disappears or changes."""
+        """Calls `listener` on the loop when a bookie registers, leaves or changes."""
         ...
 
 
 def choose_ensemble(
     candidates: Sequence[Candidate], striping: Striping, racks_min: int, rng: random.Random
 ) -> list[str] | None:
-    """E different bookies, position by position, each write set in as many racks as can be.
+    """Chooses E different bookies, position by position, spreading each write set over as many racks as
+    possible.
 
-    None when there are fewer than E candidates. Whether `racks_min` was reached tells `racks_of`.
+    Returns None with fewer than E candidates. Check `racks_min` with `racks_of`.
     """
     if len(candidates) < striping.ensemble_size:
         return None
@@ -108,9 +111,9 @@ def choose_replacement(
     racks: dict[str, str],
     rng: random.Random,
 ) -> str | None:
-    """A bookie for one position of an ensemble, of a rack that its write sets are not in if there is one.
+    """Chooses a bookie for one position, preferably in a rack that its write sets do not use.
 
-    `racks` tells the racks of the ensemble's members as far as known. None without a candidate.
+    `racks` maps the ensemble's members to racks as far as known. Returns None without a candidate.
     """
     taken = {bookie_id for i, bookie_id in enumerate(ensemble) if i != position}
     free = [each for each in candidates if each.bookie_id not in taken]
@@ -121,7 +124,7 @@ def choose_replacement(
 
 
 def racks_of(ensemble: Sequence[str], striping: Striping, racks: dict[str, str]) -> int:
-    """In how many racks the least spread write set is."""
+    """Returns the number of racks of the least spread write set."""
     return min(
         len({racks.get(ensemble[position], "") for position in write_set})
         for write_set in striping.write_sets()
@@ -129,7 +132,7 @@ def racks_of(ensemble: Sequence[str], striping: Striping, racks: dict[str, str])
 
 
 def _neighbors(striping: Striping, position: int) -> list[int]:
-    """The other positions that share a write set with this one."""
+    """Returns the other positions that share a write set with this one."""
     return sorted({i for each in striping.write_sets() if position in each for i in each} - {position})
 
 
@@ -151,7 +154,7 @@ def _pick(
 
 
 class Placement:
-    """Chooses among the bookies that are up, and tells when it could not choose as wanted."""
+    """Chooses among running bookies, and logs when the configured spread was impossible."""
 
     __slots__ = ("_config", "_registry", "_rng", "_started", "quarantine")
 
@@ -167,13 +170,13 @@ class Placement:
 
     @property
     def writable(self) -> int:
-        """How many bookies take new fragments, quarantined ones among them."""
+        """Number of bookies that accept new fragments, including quarantined ones."""
         return len(self._registry.writable())
 
     def new_ensemble(self, striping: Striping) -> list[str]:
-        """For a new ledger. Raises NotEnoughBookies.
+        """Chooses bookies for a new ledger. Raises NotEnoughBookies.
 
-        Quarantined bookies are taken only when there are not enough others.
+        Quarantined bookies are used only if there are too few others.
         """
         config, size = self._config, striping.ensemble_size
         writable = list(self._candidates())
@@ -200,9 +203,9 @@ class Placement:
     def replacement(
         self, ensemble: Sequence[str], position: int, striping: Striping, *, excluded: Collection[str] = ()
     ) -> str | None:
-        """For a position of an ensemble: may be the bookie that is there, when it is up and healthy.
+        """Chooses a bookie for a position; may be the current one if it is up and healthy.
 
-        None without a candidate: the others of the ensemble are taken, quarantined ones are not.
+        Returns None without a candidate: other members of the ensemble and quarantined bookies are excluded.
         """
         healthy = [
             each
@@ -219,7 +222,7 @@ class Placement:
         return None
 
     def _spread(self, chosen: list[str], striping: Striping, racks: dict[str, str], what: str) -> bool:
-        """Whether it may be: False only when too few racks are forbidden."""
+        """Checks the rack spread; returns False only if too few racks are forbidden."""
         config = self._config
         wanted = min(config.racks_min, striping.write_quorum)
         if not config.rack_aware or racks_of(chosen, striping, racks) >= wanted:
@@ -243,7 +246,7 @@ class Placement:
 
 
 class _Anywhere:
-    """A candidate whose rack does not matter."""
+    """A candidate without a rack constraint."""
 
     __slots__ = ("bookie_id", "free_bytes", "started_ms")
 

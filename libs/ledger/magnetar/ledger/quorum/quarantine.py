@@ -1,7 +1,7 @@
-"""Bookies that fail often or answer too slowly get no new fragments for a while.
+"""Quarantine: bookies that fail often or answer too slowly get no new fragments for a while.
 
-One loss of a connection fails every ledger of the process at once: failures within `SAME_FAILURE_S` count as
-one. What a quarantined bookie holds is still read, and ledgers on it go on while it answers.
+One lost connection fails every ledger of the process at once: failures within `SAME_FAILURE_S` count as one.
+Entries on a quarantined bookie are still read, and ledgers on it continue while it answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 SAME_FAILURE_S: Final = 1.0
 
 BOOKIES_MAX: Final = 10_000
-"""Bookies remembered; the one heard of longest ago is forgotten first."""
+"""Maximum bookies remembered; the one whose failure is oldest is forgotten first."""
 
 QUARANTINED = Counter(
     "magnetar_bookie_quarantines",
@@ -42,7 +42,7 @@ class Quarantine:
         self._until: dict[str, float] = {}
 
     def failed(self, bookie_id: str, reason: str) -> None:
-        """An append to it failed. Too many of these within the interval, and it is quarantined."""
+        """Records a failed append. Too many within the interval quarantine the bookie."""
         config, now = self._config, self._clock.monotonic()
         failures = self._failures.pop(bookie_id, None)
         if failures is None:
@@ -57,11 +57,11 @@ class Quarantine:
             self._quarantine(bookie_id, now, f"failed {len(failures)} times, at last: {reason}")
 
     def too_slow(self, bookie_id: str, reason: str) -> None:
-        """It fell so far behind the others that it was replaced: quarantined at once."""
+        """Quarantines a bookie at once, because it fell so far behind the others that it was replaced."""
         self._quarantine(bookie_id, self._clock.monotonic(), reason)
 
     def lift(self, bookie_id: str) -> None:
-        """It was started anew: what its last life did is forgotten."""
+        """Lifts the quarantine after the bookie restarted; its earlier failures are forgotten."""
         self._failures.pop(bookie_id, None)
         self._until.pop(bookie_id, None)
 

@@ -1,7 +1,7 @@
-"""Ledgers on bookies: the ledger interface of a broker in a cluster.
+"""Ledgers on bookies: the ledger store of a broker in a cluster.
 
-What exists is in metadata, entries are on bookies. A ledger is fenced by whoever recovers it, wherever its
-writer is; a writer in this process learns of it at once, and readers beside it follow its watermark.
+Metadata lists the ledgers, bookies hold the entries. A recovery fences the ledger wherever its writer is; a
+writer in this process detects that at once, and readers in this process follow its last add confirmed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 log = get_logger(__name__)
 
 HINTS_MAX: Final = 32
-"""Delete hints on their way; beyond it bookies find out by themselves."""
+"""Maximum delete hints in flight; without a hint, bookies detect deletions themselves."""
 
 
 class QuorumLedgerStore:
-    """Implements `ledger_store.LedgerStore`. To be made on its event loop; `close` ends its tasks.
+    """Implements `ledger_store.LedgerStore`. Create it on its event loop; `close` ends its tasks.
 
-    Clients, registry (`bookie_protocol.registry.BookieRegistry`) and metadata stay the caller's.
+    The caller keeps ownership of clients, registry (`bookie_protocol.registry.BookieRegistry`) and metadata.
     """
 
     def __init__(
@@ -95,7 +95,9 @@ class QuorumLedgerStore:
         properties: dict[str, str],
         with_ops: Callable[[LedgerRef], Sequence[Op]] | None = None,
     ) -> QuorumLedgerWriter:
-        """See `LedgerStore.create`. Raises NotEnoughBookies, ValueError for quorums that contradict."""
+        """Creates a ledger; see `LedgerStore.create`. Raises NotEnoughBookies, ValueError for contradictory
+        quorums.
+        """
         striping = Striping(ensemble_size, write_quorum, ack_quorum)
         try:
             ensemble = self._context.placement.new_ensemble(striping)
@@ -117,15 +119,18 @@ class QuorumLedgerStore:
         return writer
 
     async def open(self, ref: LedgerRef) -> QuorumLedgerReader:
-        """See `LedgerStore.open`. Of a ledger that is written elsewhere the reader knows what `refresh`
-        heard."""
+        """Opens a ledger; see `LedgerStore.open`. For a ledger written elsewhere the reader's LAC comes from
+        `refresh`.
+        """
         _, value = await self._context.catalog.get(ref)
         return self._reader(ref, value)
 
     async def recover(
         self, ref: LedgerRef, with_ops: Callable[[ClosedLedger], Sequence[Op]] | None = None
     ) -> tuple[QuorumLedgerReader, ClosedLedger]:
-        """See `LedgerStore.recover`. Raises NotEnoughBookies while too few bookies answer with certainty."""
+        """Recovers a ledger; see `LedgerStore.recover`. Raises NotEnoughBookies while too few bookies answer
+        with certainty.
+        """
         found = await self._context.catalog.find(ref)
         writer = self._writers.get(ref)
         if found is None:
@@ -137,7 +142,9 @@ class QuorumLedgerStore:
         return self._reader(ref, value), closed
 
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op] = ()) -> None:
-        """See `LedgerStore.delete`. Its bookies get a hint; their garbage collection decides."""
+        """Deletes a ledger; see `LedgerStore.delete`. Its bookies get a hint; their garbage collection
+        decides.
+        """
         found = await self._context.catalog.find(ref)
         await self._context.catalog.delete(ref, with_ops)
         writer = self._writers.pop(ref, None)
@@ -156,12 +163,12 @@ class QuorumLedgerStore:
         return None if storing.failure is None else Obstacle(storing.failure, seen_to_end=False)
 
     async def close(self) -> None:
-        """End what runs in the background; idempotent. Ledgers stay open, their writers fall silent."""
+        """Ends background tasks; idempotent. Ledgers stay open, and their writers stop sending."""
         await self._context.tasks.close()
         for writer in list(self._writers.values()):
             writer.abandon()
 
-    # --- inside ---
+    # --- internal ---
 
     def _reader(self, ref: LedgerRef, value: LedgerMetadata) -> QuorumLedgerReader:
         async def reload() -> LedgerMetadata:

@@ -1,8 +1,8 @@
-"""Reading a ledger from the bookies that hold it.
+"""Reads a ledger from its bookies.
 
-A range is read from one bookie of the write set; on an error, a damaged or doubtful entry, or no answer, from
-the next, and when an answer takes long the next is asked beside it. Every record is checked by its checksums.
-Nothing beyond the end of a closed ledger is read, and nothing beyond a heard last add confirmed of another
+A range is read from one bookie of the write set; after an error, a damaged or uncertain entry, or no answer,
+from the next; and after a delay the next is read concurrently. Every record's checksums are verified. Nothing
+beyond the end of a closed ledger is read, and nothing beyond the known last add confirmed of an open one
 (storage contract, sections 2 and 3).
 """
 
@@ -32,7 +32,7 @@ from magnetar.ledger.quorum.striping import LedgerLayout
 from prometheus_client import Counter
 
 STRETCHES_MAX: Final = 32
-"""Stretches of a striped ledger (E > Qw) that are read at the same time."""
+"""Stretches of a striped ledger (E > Qw) read concurrently."""
 
 READS_FAILED = Counter(
     "magnetar_quorum_reads_failed",
@@ -43,7 +43,7 @@ READS_FAILED = Counter(
 
 
 class EntryUnavailable(EntryUnknown):
-    """No replica that has the entry answers now; it is not lost, and may be read again later."""
+    """No replica with the entry answers now; it is not lost, and may be readable later."""
 
     retriable = True
 
@@ -53,14 +53,14 @@ class ReadOptions:
     """Sizes in bytes, times in seconds."""
 
     speculative_delay_s: float = 0.2
-    """After so long without an answer the next replica is asked beside the first."""
+    """Delay without an answer after which the next replica is read concurrently."""
     request_bytes_max: int = 4 << 20
     """Bytes of entries requested from one bookie at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """Shared state of all readers of a process."""
+    """State shared by all readers of a process."""
 
     clients: BookieClients
     order: ReplicaOrder
@@ -68,14 +68,14 @@ class ReadContext:
 
 
 Reload = Callable[[], Awaitable[LedgerMetadata]]
-"""A ledger's metadata as it is now. Raises NoSuchLedger or MetadataError."""
+"""Returns a ledger's current metadata. Raises NoSuchLedger or MetadataError."""
 
 
 class QuorumLedgerReader:
     """Implements `ledger_store.LedgerReader`.
 
-    `end` is the last entry of a closed ledger. Of another one `confirmed` is its writer's watermark, when the
-    writer is in this process and shares its `layout`; without either, `refresh` asks the bookies.
+    `end` is the last entry of a closed ledger. For an open one `confirmed` returns the LAC of a writer in
+    this process, which shares its `layout`; without either, `refresh` queries the bookies.
     """
 
     __slots__ = ("_confirmed", "_context", "_end", "_entry_bytes", "_heard", "_layout", "_reload", "ref")
@@ -96,7 +96,7 @@ class QuorumLedgerReader:
         self._reload = reload
         self._end = end
         self._confirmed = confirmed
-        # Entries below the last fragment are confirmed: a writer begins a new one at its LAC + 1.
+        # Entries below the last fragment are confirmed: a writer begins a fragment at its LAC + 1.
         self._heard = layout.last_fragment.first_entry_id - 1
         self._entry_bytes = 0
 
@@ -108,14 +108,14 @@ class QuorumLedgerReader:
 
     @property
     def copies(self) -> int:
-        """Each entry's bookies."""
+        """Number of bookies with each entry."""
         return self._layout.striping.write_quorum
 
     async def refresh(self) -> None:
         """Updates the LAC of an open ledger without a writer in this process.
 
-        Asks every bookie of the last fragment and believes the highest; with none that answers all stays as
-        it was. Raises NoSuchLedger, MetadataError.
+        Queries every bookie of the last fragment and uses the highest answer; without any answer the LAC is
+        unchanged. Raises NoSuchLedger, MetadataError.
         """
         if self._end is not None or self._confirmed is not None:
             return
@@ -136,8 +136,9 @@ class QuorumLedgerReader:
                 raise answer
 
     async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:
-        """See `LedgerReader.read`. EntryUnavailable, an EntryUnknown, is retriable; EntryUnreadable only when
-        every replica says for certain that it does not have the entry, or damaged."""
+        """Reads entries; see `LedgerReader.read`. Raises EntryUnavailable, a retriable EntryUnknown;
+        EntryUnreadable only if every replica certainly lacks the entry or has it damaged.
+        """
         if first > self.last_confirmed:
             await self.refresh()
         confirmed = self.last_confirmed
@@ -164,12 +165,12 @@ class QuorumLedgerReader:
         return runs
 
     async def _read_some(self, first: int, last: int, max_bytes: int) -> list[Run]:
-        """At least one entry from `first` on."""
+        """Reads at least one entry from `first` on."""
         layout = self._layout
         last = layout.fragment_end(first, last)
         if not layout.striping.striped:
             return await self._read_stretch(first, last, max_bytes)
-        # Each bookie has short stretches only: as many at a time as are likely to fit.
+        # Bookies have only short stretches: read as many concurrently as are likely to fit.
         step = layout.striping.write_quorum
         expected = max(self._entry_bytes, 1) * step
         count = 1 if not self._entry_bytes else max(1, min(STRETCHES_MAX, max_bytes // expected))
@@ -192,7 +193,7 @@ class QuorumLedgerReader:
         return runs
 
     async def _read_stretch(self, first: int, last: int, max_bytes: int) -> list[Run]:
-        """Entries from `first` on out of one answer; a layout that others changed is followed."""
+        """Reads entries from `first` on from one answer; follows a layout changed elsewhere."""
         max_bytes = min(max_bytes, self._context.options.request_bytes_max)
         layout = self._layout
         verdicts = await self._ask_replicas(layout, first, last, max_bytes)
@@ -209,7 +210,7 @@ class QuorumLedgerReader:
     async def _ask_replicas(
         self, layout: LedgerLayout, first: int, last: int, max_bytes: int
     ) -> list[Run] | Mapping[str, CheckedRead]:
-        """The first answer that has entry `first`; else the answers of all."""
+        """Returns the first answer that has entry `first`; otherwise the answers of all."""
         context = self._context
         loop = asyncio.get_running_loop()
         striping, ensemble = layout.striping, layout.fragment_of(first).bookie_ids
@@ -256,7 +257,7 @@ class QuorumLedgerReader:
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
     async def _reload_layout(self) -> LedgerLayout:
-        """Where entries are by now, as metadata says; kept, unless the writer's own is shared."""
+        """Reloads the layout from metadata; stored, unless the layout is shared with a writer."""
         value = await self._reload()
         layout = LedgerLayout.of(value)
         if value.state == LedgerMetadata.CLOSED:
@@ -275,7 +276,7 @@ class QuorumLedgerReader:
 
 
 def _fitting(run: Run, max_bytes: int) -> Run | None:
-    """The entries at the beginning of a run that fit; None when not even the first does."""
+    """Returns the leading entries of a run that fit; None if the first does not."""
     count = total = 0
     for entry in run.entries:
         total += len(entry)

@@ -1,8 +1,8 @@
-"""How many bytes a recovered ledger holds, without reading all of it.
+"""Byte length of a recovered ledger, without reading all of it.
 
-Records do not carry the length of what precedes them. Bookies know how many bytes they hold, and the forward
-read knows the tail: when bookies that should have every entry agree on the rest, that is the length.
-Otherwise the ledger is read once. Used for statistics and quotas, never to decide what exists.
+Records do not carry the length of preceding ones. Bookies know how many bytes they hold, and the forward read
+knows the tail: if bookies that should have every entry agree on the rest, that is the length. Otherwise the
+ledger is read once. Used for statistics and quotas, never to decide what exists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class KnownLength:
-    """Length of the ledger before `first`, where the forward read begins, plus what it adds."""
+    """The length of the ledger before `first`, where the forward read begins, plus the tail's length."""
 
     __slots__ = ("_claims", "_first", "_layout", "_ref", "_tail", "_tail_at")
 
@@ -35,7 +35,7 @@ class KnownLength:
         self._tail = 0
         self._claims: list[tuple[int, int]] = []
         if not layout.striping.striped:
-            # Bookies of every fragment, as they stood before anything was re-written.
+            # The bookies of every fragment before anything was re-written.
             always = set(layout.fragments[0].bookie_ids).intersection(
                 *(fragment.bookie_ids for fragment in layout.fragments)
             )
@@ -48,7 +48,7 @@ class KnownLength:
         self._tail_at = {last: 0 for last, _ in self._claims if last == first - 1}
 
     def add(self, runs: Sequence[Run]) -> None:
-        """The next entries of the tail."""
+        """Adds the next entries of the tail."""
         for run in runs:
             for last, _ in self._claims:
                 if run.first_entry_id <= last <= run.last_entry_id:
@@ -57,8 +57,9 @@ class KnownLength:
             self._tail += run.byte_length
 
     def before(self) -> int | None:
-        """Bytes of the entries before the tail, when at least Qa bookies (all there are, when Qa is 1) agree
-        on it; None when they don't."""
+        """Returns the bytes of the entries before the tail if at least Qa bookies (all, if Qa is 1) agree;
+        otherwise None.
+        """
         if self._first == 0:
             return 0
         claims = {
@@ -68,8 +69,8 @@ class KnownLength:
         return claims.pop() if enough and len(claims) == 1 else None
 
     async def total(self, read: Callable[[int, int, int], Awaitable[list[Run]]]) -> int:
-        """Length of the whole ledger. `read` reads (first, last, max_bytes) of the entries before the tail;
-        when that fails the highest claim is taken, with a log line.
+        """Returns the length of the whole ledger. `read` reads (first, last, max_bytes) of the entries before
+        the tail; if that fails, the highest reported length is used and logged.
         """
         before = self.before()
         if before is None:

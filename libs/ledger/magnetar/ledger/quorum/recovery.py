@@ -5,8 +5,8 @@ writer confirms nothing any more; take the highest last add confirmed; read forw
 the last fragment, and re-write what is found; where (Qw - Qa) + 1 are certain that nothing follows, the
 ledger ends. One compare-and-set publishes end, changed ensembles and gaps, together with what the new owner
 wants committed. A writer that closes the ledger meanwhile, or another recovery, is decided by that
-compare-and-set: whoever loses takes what it finds. A recovery that cannot be sure stops with
-NotEnoughBookies, leaves no trace but the state IN_RECOVERY, and may be tried again by anybody
+compare-and-set: the loser adopts the winner's result. A recovery that cannot be sure stops with
+NotEnoughBookies, leaves no trace but the state IN_RECOVERY, and may be retried by any process
 (storage contract, section 3; BookKeeper's LedgerRecoveryOp).
 """
 
@@ -50,7 +50,7 @@ begin_at_zero(RECOVERIES, "closed", "found_closed", "stopped")
 WithOps = Callable[[ClosedLedger], Sequence[Op]]
 
 ATTEMPTS_MAX: Final = 16
-"""Compare-and-sets that one recovery may lose: each is somebody else's progress."""
+"""Maximum compare-and-sets that one recovery may lose to concurrent changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,20 +58,20 @@ class RecoveryOptions:
     """Times in seconds, sizes in bytes of entries."""
 
     batch_bytes: int = 512 << 10
-    """Read, and re-written, at a time."""
+    """Size of a batch to read and re-write."""
     patience_s: float = 0.5
-    """After so long without an answer to a read the other replicas are asked as well."""
+    """Time without an answer to a read after which the other replicas are read as well."""
     linger_s: float = 0.05
-    """How long slower bookies are waited for once enough are fenced."""
+    """Time to wait for slower bookies once enough are fenced."""
     grace_s: float = 0.5
-    """How long slower bookies are waited for once Qa have a batch; then they are replaced."""
+    """Time to wait for slower bookies once Qa have a batch; then they are replaced."""
     listing_s: float = 2.0
-    """How long bookies may take to say which entries they have; the rest counts as missing there."""
+    """Time for bookies to list their entries; entries not listed count as missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Result of a recovery."""
+    """The result of a recovery."""
 
     last_entry_id: int
     byte_length: int
@@ -106,14 +106,14 @@ class LedgerRecovery:
     async def recover(
         self, ref: LedgerRef, with_ops: WithOps | None = None, *, decided_end: int | None = None
     ) -> tuple[LedgerMetadata, ClosedLedger]:
-        """Close the ledger where it ends, together with `with_ops`; returns its metadata.
+        """Closes the ledger at its end, together with `with_ops`; returns its metadata.
 
-        With `decided_end` it ends there, on the word of an operator: bookies that are away or in doubt are
-        not waited for. Not below what is known to be confirmed, and not beyond what some bookie has.
+        With `decided_end`, an operator's decision, it ends there without waiting for unavailable or uncertain
+        bookies, but not below known confirmed entries and not beyond the last entry that some bookie has.
 
         Idempotent: on a closed ledger only `with_ops` is committed. Raises NoSuchLedger, VersionMismatch (of
         a guard of `with_ops`), NotEnoughBookies (retriable: nothing was decided), UnknownOutcome, and
-        ValueError for a `decided_end` that cannot be.
+        ValueError for an impossible `decided_end`.
         """
         for _ in range(ATTEMPTS_MAX):
             found, value = await self._catalog.get(ref)
@@ -143,9 +143,10 @@ class LedgerRecovery:
             except VersionMismatch as error:
                 if error.key not in (found.key, self._keys.under_replicated(ref.id)):
                     raise
-                continue  # somebody else closed, changed or deleted it: take it as it is now
+                continue  # closed, changed or deleted concurrently: use its current state
             except UnknownOutcome:
-                # Not with our value, so not by us: when it did not happen at all, the caller has to know.
+                # The value differs, so it was written elsewhere; if this write did not happen, the caller
+                # must know.
                 after, _ = await self._catalog.get(ref)
                 if after.version == found.version:
                     raise
@@ -156,7 +157,7 @@ class LedgerRecovery:
         raise UnknownOutcome(f"ledger {ref.id} changed {ATTEMPTS_MAX} times while it was recovered")
 
     async def _enter(self, found: Versioned, value: LedgerMetadata) -> None:
-        """OPEN -> IN_RECOVERY. Whether it happened tells the next read."""
+        """Changes the state from OPEN to IN_RECOVERY. The next read shows whether that succeeded."""
         value.state = LedgerMetadata.IN_RECOVERY
         try:
             await self._metadata.put(self._keys.ledger(value.ref.id), encode(value), found.version)
@@ -164,7 +165,9 @@ class LedgerRecovery:
             pass
 
     async def _under_replicated(self, ref: LedgerRef) -> Put:
-        """Mark the ledger for auto-recovery; touch a mark that is there, so that it is not removed unseen."""
+        """Marks the ledger for auto-recovery; rewrites an existing mark, so that a concurrent removal
+        fails.
+        """
         key = self._keys.under_replicated(ref.id)
         found = await self._metadata.get(key)
         if found is not None:
@@ -191,7 +194,7 @@ class LedgerRecovery:
             )
         length = KnownLength(ref, layout, first, states)
         confirmed = QuorumLedgerReader(ref, layout, self._reads, reload=lambda: self._now(ref), end=first - 1)
-        # Reads keep to the ensemble that the old writer knew; only writes follow changes.
+        # Reads use the old writer's ensemble; only writes follow changes.
         written = LedgerLayout(striping, layout.fragments)
         rewriter = Rewriter(ref, written, self._clients, self._replace, first - 1, options.grace_s)
         reads = ForwardRead(
@@ -220,8 +223,9 @@ def _with_mark(mark: Sequence[Op], with_ops: WithOps | None) -> WithOps:
 async def _rewrite_all(
     reads: ForwardRead, rewriter: Rewriter, length: KnownLength, first: int, decided_end: int | None
 ) -> int:
-    """Read and re-write up to the end, the next batch being read while one is written; returns the last
-    entry of the ledger. Raises ValueError when it ends before `decided_end`."""
+    """Reads and re-writes up to the end, reading the next batch while one is written; returns the ledger's
+    last entry. Raises ValueError if it ends before `decided_end`.
+    """
     if decided_end is not None and first > decided_end:
         return first - 1
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Which bookies hold which entries, and when enough of them answered: arithmetic only.
+"""Arithmetic of write sets: the placement of entries on bookies, and quorums.
 
 An ensemble has E positions. Entry n belongs to the Qw positions from n modulo E on (its write set), and is
 confirmed once Qa of them have it durably, in order and without gaps (storage contract, section 3).
@@ -32,49 +32,51 @@ class Striping:
 
     @property
     def striped(self) -> bool:
-        """Some bookies of the ensemble lack some entries (E > Qw)."""
+        """Whether bookies of the ensemble have only some of the entries (E > Qw)."""
         return self.ensemble_size > self.write_quorum
 
     @property
     def absences_needed(self) -> int:
-        """So many of a write set certainly lack an entry: it cannot be confirmed on the others."""
+        """Number of bookies of a write set that must certainly lack an entry to prove it unconfirmed."""
         return self.write_quorum - self.ack_quorum + 1
 
     def is_absent(self, absent: int, torn: int) -> bool:
-        """Whether an entry that none of its write set gives was certainly not confirmed.
+        """Returns whether an entry returned by none of its write set was certainly not confirmed.
 
-        `absent` of them are certain; `torn` of them had it in a torn last group, if at all. Of the latter at
-        most Qa - 1 can have confirmed it all the same, by losing what they had synced.
+        `absent` of them certainly lack it; `torn` of them could have had it only in a torn last group. At
+        most Qa - 1 of the latter can have confirmed it, by losing synced data.
         """
         return absent + max(0, torn - (self.ack_quorum - 1)) >= self.absences_needed
 
     def write_set(self, entry_id: int) -> tuple[int, ...]:
-        """The positions that hold an entry; the first one moves with each entry."""
+        """Returns the positions that hold an entry; the first one moves with each entry."""
         size = self.ensemble_size
         start = entry_id % size
         return tuple((start + i) % size for i in range(self.write_quorum))
 
     def write_sets(self) -> list[frozenset[int]]:
-        """Every set of positions that an entry can have."""
+        """Returns every possible write set."""
         if not self.striped:
             return [frozenset(range(self.ensemble_size))]
         return [frozenset(self.write_set(start)) for start in range(self.ensemble_size)]
 
     def holds(self, position: int, entry_id: int) -> bool:
-        """Whether the bookie at a position is of an entry's write set."""
+        """Returns whether a position belongs to an entry's write set."""
         return (position - entry_id) % self.ensemble_size < self.write_quorum
 
     def stretch_end(self, position: int, entry_id: int, last: int) -> int:
-        """The last entry, at most `last`, of the unbroken stretch from `entry_id` on at a position that
-        holds `entry_id`."""
+        """Returns the last entry, at most `last`, of the unbroken stretch from `entry_id` on at a position
+        that holds `entry_id`.
+        """
         if not self.striped:
             return last
-        # Entry n is the position's last but (position - n) modulo E before one that it lacks.
+        # Entry n is the last but (position - n) modulo E before one outside the position's share.
         return min(last, entry_id + (position - entry_id) % self.ensemble_size)
 
     def shares(self, position: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Entries from `first` to `last` of a position: unbroken stretches (first, last), in
-        order."""
+        """Yields the entries from `first` to `last` of a position as unbroken stretches (first, last), in
+        order.
+        """
         entry_id = first
         while entry_id <= last:
             if self.holds(position, entry_id):
@@ -82,14 +84,14 @@ class Striping:
                 yield entry_id, end
                 entry_id = end + 1
             else:
-                # The next one it holds begins a stretch: n with (position - n) modulo E = Qw - 1.
+                # The next entry it holds begins a stretch: n with (position - n) modulo E = Qw - 1.
                 entry_id += (position - self.write_quorum + 1 - entry_id) % self.ensemble_size
 
     def leaves_no_ack_quorum(self, positions: Collection[int]) -> bool:
-        """Every write set has fewer than Qa positions outside `positions`.
+        """Returns whether every write set has fewer than Qa positions outside `positions`.
 
-        Then a writer that only the others still obey confirms nothing (enough are fenced), and each
-        confirmed entry is on one of `positions` (enough were asked for the LAC).
+        Then a writer accepted only by the others confirms nothing (enough are fenced), and each confirmed
+        entry is on one of `positions` (enough answered for the LAC).
         """
         reached = frozenset(positions)
         return all(len(write_set - reached) < self.ack_quorum for write_set in self.write_sets())
@@ -97,14 +99,14 @@ class Striping:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """From `first_entry_id` on, up to the next fragment, entries are on these bookies."""
+    """The bookies of entries from `first_entry_id` up to the next fragment."""
 
     first_entry_id: int
     bookie_ids: tuple[str, ...]
 
 
 class LedgerLayout:
-    """Striping and fragments of one ledger. A writer or a recovery adds to it; readers share it."""
+    """Striping and fragments of one ledger. A writer or a recovery changes it; readers share it."""
 
     __slots__ = ("_firsts", "fragments", "striping")
 
@@ -115,7 +117,7 @@ class LedgerLayout:
 
     @classmethod
     def of(cls, value: LedgerMetadata) -> LedgerLayout:
-        """The layout in a ledger's metadata. Raises DataCorruption when it contradicts itself."""
+        """Returns the layout in a ledger's metadata. Raises DataCorruption if it is inconsistent."""
         try:
             striping = Striping(value.ensemble_size, value.write_quorum, value.ack_quorum)
         except ValueError as error:
@@ -135,7 +137,7 @@ class LedgerLayout:
         return cls(striping, fragments)
 
     def write_to(self, value: LedgerMetadata) -> None:
-        """Replace the fragments in a ledger's metadata."""
+        """Replaces the fragments in a ledger's metadata."""
         del value.fragments[:]
         for fragment in self.fragments:
             value.fragments.add(first_entry_id=fragment.first_entry_id, bookie_ids=fragment.bookie_ids)
@@ -145,21 +147,23 @@ class LedgerLayout:
         return self.fragments[-1]
 
     def fragment_of(self, entry_id: int) -> Fragment:
-        """The fragment that holds an entry."""
+        """Returns the fragment that holds an entry."""
         return self.fragments[bisect_right(self._firsts, entry_id) - 1]
 
     def fragment_end(self, entry_id: int, last: int) -> int:
-        """The last entry, at most `last`, of the fragment that holds `entry_id`."""
+        """Returns the last entry, at most `last`, of the fragment that holds `entry_id`."""
         index = bisect_right(self._firsts, entry_id)
         return last if index == len(self._firsts) else min(last, self._firsts[index] - 1)
 
     def bookies_of(self, entry_id: int) -> list[str]:
-        """The write set of an entry."""
+        """Returns the write set of an entry."""
         bookie_ids = self.fragment_of(entry_id).bookie_ids
         return [bookie_ids[position] for position in self.striping.write_set(entry_id)]
 
     def change_ensemble(self, first_entry_id: int, bookie_ids: Sequence[str]) -> None:
-        """From `first_entry_id` on, never below the last fragment's, entries are on these bookies."""
+        """Assigns entries from `first_entry_id` on, never below the last fragment's first one, to these
+        bookies.
+        """
         last = self.fragments[-1]
         assert first_entry_id >= last.first_entry_id, "earlier fragments are confirmed"
         assert len(bookie_ids) == len(last.bookie_ids) == len(set(bookie_ids)), "an ensemble keeps its size"

@@ -1,9 +1,9 @@
-"""Ledgers of which nothing can tell where they end: what is certain, what is there, who may have had more.
+"""Examination of ledgers whose end cannot be decided: certain entries, existing entries, uncertain bookies.
 
-Asks bookies what they have without fencing and without changing anything. What a recovery would say follows
-from it: the entries that are to be had after the last add confirmed, and of the first one that is not, which
-bookies are certain, in doubt, or away. An operator who knows more (a disk is lost for good, a host will never
-come back) can end the ledger at any of these entries (`LedgerRecovery.recover` with `decided_end`).
+Queries bookies without fencing or changing anything. The result shows what a recovery would find: the
+readable entries after the last add confirmed and, for the first missing one, which bookies are certain,
+uncertain or unavailable. An operator with more knowledge (a disk is permanently lost) can end the ledger at
+any of these entries (`LedgerRecovery.recover` with `decided_end`).
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ AWAY = "does not answer"
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A ledger that is not closed, as its bookies tell."""
+    """The state of a ledger that is not closed, as reported by its bookies."""
 
     ref: LedgerRef
     last_confirmed: int
-    """Entries up to this one are known to be confirmed: the ledger cannot end before it."""
+    """The last entry known to be confirmed: the ledger cannot end before it."""
     last_found: int
-    """Entries up to this one are to be had from some bookie."""
+    """The last entry that some bookie can return."""
     said: dict[str, str]
-    """The answer of each bookie of the write set about the entry after the last one found."""
+    """Each write set bookie's answer about the entry after the last one found."""
     decided: bool
-    """A recovery can tell by itself that the ledger ends at the last one found."""
+    """Whether a recovery can decide by itself that the ledger ends at the last entry found."""
 
     @property
     def in_doubt(self) -> list[str]:
-        """Bookies that may have had more."""
+        """Returns the bookies that may have held more entries."""
         return [bookie_id for bookie_id, what in self.said.items() if what != ABSENT]
 
 
 async def examine(value: LedgerMetadata, clients: BookieClients) -> Examined:
-    """Ask the bookies of a ledger's last fragment."""
+    """Queries the bookies of a ledger's last fragment."""
     ref = LedgerRef(value.ref.id, value.ref.key)
     layout = LedgerLayout.of(value)
     fragment, striping = layout.last_fragment, layout.striping

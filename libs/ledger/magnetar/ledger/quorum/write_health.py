@@ -1,8 +1,8 @@
-"""Whether the ledgers of this process can be written at all, as their writers see it.
+"""Whether this process can write ledgers at all.
 
-One ledger that has lost its quorum, or one that cannot be made, says little: others go on. Only where no
-ledger had an entry confirmed for a while, and one tried, is it said that nothing can be stored; the next
-confirmation of any ledger takes it back.
+A single ledger that lost its quorum, or cannot be created, says little: others continue. Storage counts as
+failed only if no ledger had an entry confirmed for a while and one tried; the next confirmation of any ledger
+clears it.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ log = get_logger(__name__)
 
 
 class Storing:
-    """One for all writers of a store. Times are the event loop's seconds."""
+    """The write health of a store, shared by its writers. Times are the event loop's seconds."""
 
     __slots__ = ("_quiet_s", "confirmed_s", "failure")
 
     def __init__(self, quiet_s: float) -> None:
-        """`quiet_s`: for how long nothing must have been confirmed before a failure counts."""
+        """Creates the state. `quiet_s`: time without any confirmation before a failure counts."""
         self._quiet_s = quiet_s
         self.confirmed_s = -math.inf
-        """When a ledger last had an entry confirmed. Set by writers, for each turn's confirmations."""
+        """The time of the last confirmation in any ledger. Set by writers, once per turn with confirmations.
+        """
         self.failure: str | None = None
-        """Why nothing can be stored; None while something can be, as far as is known."""
+        """The reason why nothing can be stored; None while writes work as far as is known."""
 
     def quiet(self, now_s: float) -> bool:
-        """Whether no ledger had an entry confirmed for a while."""
+        """Returns whether no ledger had an entry confirmed for `quiet_s`."""
         return now_s - self.confirmed_s >= self._quiet_s
 
     def failed(self, now_s: float, reason: str) -> None:
-        """A ledger could not be made, or confirms nothing."""
+        """Records that a ledger could not be created, or confirms nothing."""
         if not self.quiet(now_s):
             return
         if self.failure is None:
@@ -40,6 +41,6 @@ class Storing:
         self.failure = reason
 
     def succeeded(self) -> None:
-        """A ledger confirmed an entry after `failure`."""
+        """Records that a ledger confirmed an entry after `failure`."""
         self.failure = None
         log.info("entries are confirmed again")

@@ -1,9 +1,8 @@
-"""The only writer of one ledger on bookies: runs out, one watermark back.
+"""The single writer of one ledger on bookies.
 
-A run is encoded once and the same bytes go to every bookie of its write set (with E > Qw each entry goes
-alone, since neighbors have different write sets). What the bookies answered, and so what is confirmed, is
-`PendingAdds`' business; a bookie that fails is `EnsembleChange`'s. Here is what connects them to clients,
-timers and the ledger's owner.
+A run is encoded once and the same bytes go to every bookie of its write set (with E > Qw each entry is sent
+alone, since neighbors have different write sets). `PendingAdds` tracks answers and confirmations;
+`EnsembleChange` handles failed bookies. This module connects them to clients, timers and the ledger's owner.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ log = get_logger(__name__)
 WithOps = Callable[[ClosedLedger], Sequence[Op]]
 
 TICKS_PER_TIMEOUT = 4
-"""How often within the time-out of an append the oldest one is looked at."""
+"""Number of checks of the oldest append within its timeout."""
 
 _ILL = frozenset({UNREACHABLE, LOG_FAILED})
 
 RESEND_AFTER_S = 0.02
-"""After a bookie, or the connection to it, had no room for an append."""
+"""Wait in seconds before a resend after a bookie, or the connection to it, lacked room for an append."""
 
 
 class QuorumLedgerWriter:
@@ -96,7 +95,7 @@ class QuorumLedgerWriter:
         self.ref = ref
         self.last_confirmed = -1
         self.layout = layout
-        """Shared with readers in this process."""
+        """The layout, shared with readers in this process."""
         self._context = context
         self._listener = listener
         self._gone = gone
@@ -112,10 +111,10 @@ class QuorumLedgerWriter:
             sum(1 << position for position in striping.write_set(start))
             for start in range(striping.ensemble_size if striping.striped else 1)
         ]
-        """By entry id modulo their number, as bits."""
+        """Write sets as bits, by entry id modulo their number."""
         self._absent = 0
         self.awaited_masks = list(self._write_set_masks)
-        """Bookies among these whose answers a new entry waits for."""
+        """Subset of each write set that a new entry awaits, as bits."""
         self._change = EnsembleChange(context, self, metadata)
         self._pending_bytes_max = context.config.ledger_pending_bytes_max
         self._next_entry_id = 0
@@ -170,7 +169,7 @@ class QuorumLedgerWriter:
                 member.client.append(append, partial(self._answered, member, add))
 
     def _answered(self, member: Member, add: PendingAdd, code: Code.ValueType, reason: str) -> None:
-        if code == FENCED:  # whoever says so: another owner is at work
+        if code == FENCED:  # from any bookie: another owner has fenced the ledger
             self.fenced()
         elif member.dead:
             return
@@ -191,7 +190,7 @@ class QuorumLedgerWriter:
             self.lose(member, f"{Code.Name(code)}: {reason}", ill=code in _ILL)
 
     def _advance(self) -> None:
-        """Once for all answers of a turn of the loop."""
+        """Advances the LAC once for all answers of a turn of the loop."""
         self._advancing = False
         if self._error is not None:
             return
@@ -211,7 +210,7 @@ class QuorumLedgerWriter:
         self._listener.on_confirmed(last)
 
     def _tell_lac(self) -> None:
-        """The tail is idle if no append carried the LAC by now: tell the bookies."""
+        """Sends the LAC to the bookies if no append carried it, because the ledger is idle."""
         self._lac_timer = None
         lac = self.last_confirmed
         if self._lac_sent < lac and self._error is None and self._closed is None:
@@ -223,9 +222,9 @@ class QuorumLedgerWriter:
     # --- bookies that fail ---
 
     def lose(self, member: Member, reason: str, *, ill: bool = True, slow: bool = False) -> None:
-        """A bookie failed this ledger: its answers count no more, and it is replaced. Once per failure.
+        """Drops a failed bookie: its answers no longer count, and it will be replaced. Once per failure.
 
-        `ill`: the failure counts against the bookie in other ledgers, too; `slow`: at once.
+        `ill`: the failure counts against the bookie in other ledgers, too; `slow`: it is quarantined at once.
         """
         if member.dead:
             return
@@ -240,18 +239,22 @@ class QuorumLedgerWriter:
         self._change.failed(member.bookie_id)
 
     def join(self, position: int, bookie_id: str, from_entry_id: int) -> None:
-        """By metadata a bookie took a position: it gets what is awaited from an entry on, and counts."""
+        """Adds a bookie that took a position in metadata: it receives awaited entries from one on, and its
+        answers count.
+        """
         member = Member(position, self._context.clients.client(bookie_id), self._loop.time())
         self.members[position] = member
         self._resend(member, from_entry_id)
 
     def await_positions(self, bits: int) -> None:
-        """Other bookies are to take these positions from LAC + 1 on: from now on entries wait for them."""
+        """Prepares an ensemble change: entries from LAC + 1 on wait for the new bookies of these
+        positions.
+        """
         self._set_absent(self._absent & ~bits)
         self.adds.await_replaced(bits, self.awaited_masks)
 
     def absent_positions(self, bits: int) -> None:
-        """The bookies of these positions lack what comes, by metadata: nothing waits for them."""
+        """Stops waiting for the bookies of these positions, whose gap is recorded in metadata."""
         self._set_absent(self._absent | bits)
         self.adds.absent(bits)
 
@@ -260,7 +263,7 @@ class QuorumLedgerWriter:
         self.awaited_masks = [mask & ~bits for mask in self._write_set_masks]
 
     def settle(self) -> None:
-        """After answers stopped being awaited: let go what is complete."""
+        """Releases complete entries after some answers are no longer awaited."""
         if not self._advancing:
             self._advancing = True
             self._loop.call_soon(self._advance)
@@ -284,7 +287,7 @@ class QuorumLedgerWriter:
                 member.client.append(add.append, partial(self._answered, member, add))
 
     def _relieve(self) -> None:
-        """Do not let one slow bookie hold what the others have confirmed: bounded memory."""
+        """Limits the memory of confirmed entries that one slow bookie has not acknowledged."""
         if not self._lag_above(1 / 2):
             return
         adds, now = self.adds, self._loop.time()
@@ -297,13 +300,13 @@ class QuorumLedgerWriter:
                 catching_up = True  # it has just come
             else:
                 self.lose(member, f"{adds.lagging} confirmed bytes of the ledger wait for it", slow=True)
-        # Publishing goes on without metadata: what is confirmed need not stay here until it is recorded.
+        # Publishing continues without metadata: confirmed entries need not be kept until the gap is recorded.
         while not catching_up and self._lag_above(3 / 4):
             adds.owe_oldest()
             self._change.start()
 
     def _lag_above(self, share: float) -> bool:
-        """Whether what is confirmed and still waits takes more than a share of the memory there is."""
+        """Returns whether confirmed entries awaiting answers use more than a share of the memory limit."""
         adds, budget = self.adds, self.adds.budget
         return bool(adds.incomplete) and (
             adds.lagging > share * self._pending_bytes_max or budget.lagging > share * budget.maximum
@@ -344,7 +347,7 @@ class QuorumLedgerWriter:
     # --- the end ---
 
     async def close(self, with_ops: WithOps | None = None) -> ClosedLedger:
-        """See `LedgerWriter.close`; closing again answers the same."""
+        """Closes the ledger; see `LedgerWriter.close`. A repeated call returns the same."""
         if self._closed is not None:
             return self._closed
         if self._refusal is None:
@@ -366,11 +369,11 @@ class QuorumLedgerWriter:
         return closed
 
     def fenced(self) -> None:
-        """Another owner fenced the ledger: fail, once."""
+        """Fails once because another owner fenced the ledger."""
         self.fail(LedgerFenced(f"ledger {self.ref.id} was fenced by another owner"))
 
     def abandon(self) -> None:
-        """The process ends: send and tell nothing more. The ledger stays as it is, for a recovery."""
+        """Stops sending and reporting because the process ends. The ledger stays open for a recovery."""
         if self._refusal is None:
             self._refusal = LedgerClosed(f"the writer of ledger {self.ref.id} was shut down")
         self._error = self._error or self._refusal
@@ -378,7 +381,7 @@ class QuorumLedgerWriter:
         self._wake()
 
     def fail(self, error: StorageError) -> None:
-        """Stop at once; never called from inside `append`."""
+        """Stops at once with an error; never called from inside `append`."""
         if self._error is not None or self._closed is not None:
             return
         self._error = self._refusal = error
@@ -389,7 +392,7 @@ class QuorumLedgerWriter:
         self._listener.on_failed(error, self.last_confirmed)
 
     def bookies_changed(self) -> None:
-        """Others came up or went: maybe one can take the place of one that is lost."""
+        """Checks for replacements after the set of running bookies changed."""
         self._change.stir()
 
     @property
@@ -397,12 +400,12 @@ class QuorumLedgerWriter:
         return self._error is not None
 
     async def _confirmed(self) -> None:
-        """Wait until every append is confirmed, or the ledger failed."""
+        """Waits until every append is confirmed, or the ledger failed."""
         while self.last_confirmed + 1 < self._next_entry_id and self._error is None:
             await self._something_happened()
 
     async def _completed(self) -> None:
-        """Wait a little for the bookies that have not answered for confirmed entries."""
+        """Waits briefly for bookies that have not acknowledged confirmed entries."""
         deadline = self._loop.time() + self._context.config.close_wait_s
         while self.adds and self._error is None and (left := deadline - self._loop.time()) > 0:
             await self._something_happened(left)

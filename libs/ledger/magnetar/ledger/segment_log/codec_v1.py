@@ -23,16 +23,16 @@ from magnetar.common.errors import UnsupportedFormat
 
 FORMAT_VERSION: Final = 1
 KNOWN_FEATURES: Final = 0
-"""Incompatible-feature bits that this release understands: none exist yet."""
+"""Incompatible-feature bits known to this release: none exist yet."""
 
 BLOCK: Final = 4096
-"""Groups start at multiples of this."""
+"""Alignment of groups in bytes."""
 
 UNSALTED: Final = 0
 """The salt of a record header on the wire."""
 
 UNIT: Final = 16
-"""Records start at multiples of this; offsets in indexes count these."""
+"""Alignment of records in bytes; offsets in indexes count these units."""
 
 GROUP_MAGIC: Final = b"MGRP"
 RECORD_MAGIC: Final = b"MREC"
@@ -40,18 +40,17 @@ RECORD_MAGIC: Final = b"MREC"
 KIND_ENTRIES: Final = 1
 """A run of entries."""
 KIND_FENCE: Final = 2
-"""The ledger takes no more entries from its writer. Stands under entry id -1, without a body."""
+"""A fence: the ledger accepts no more entries from its writer. Has entry id -1 and no body."""
 KIND_LIMBO: Final = 3
-"""This store came to be, or is no longer, in doubt about the ledger (storage contract, section 3). Stands
-under entry id -1, its number in the place of the first index: odd, in doubt; even, cleared; the highest
-holds."""
+"""A limbo mark: this store began, or ceased, to be uncertain about the ledger (storage contract, section 3).
+Has entry id -1, and its number in place of the first index: odd, in limbo; even, cleared; the highest counts.
+"""
 LIMBO_TORN: Final = 1
-"""In the place of a limbo mark's run flags: all that may be missing was in a last group that was torn."""
+"""Replaces a limbo mark's run flags if only a torn last group may have lost data."""
 KIND_LAC: Final = 4
-"""Carries the ledger's last add confirmed where no other record of it does. Stands under entry id -1. Written
-by compaction."""
+"""A ledger's last add confirmed where no other record carries it. Has entry id -1. Written by compaction."""
 KIND_HOLE: Final = 5
-"""Entries that were unreadable when their segment was compacted: named, without a body."""
+"""Entries that were unreadable when their segment was compacted, without a body."""
 _KINDS: Final = frozenset({KIND_ENTRIES, KIND_FENCE, KIND_LIMBO, KIND_LAC, KIND_HOLE})
 
 LAYOUT_EQUAL_LENGTHS: Final = 1
@@ -72,16 +71,18 @@ _RECORD_CRC_AT: Final = RECORD_HEADER_SIZE - 4
 _RECORD_ENTRY_COUNT_AT: Final = 56
 
 COPY_BYTES_MAX: Final = 8192
-"""Buffers below this are joined before they are written; larger ones are handed to the kernel as they are."""
+"""Size in bytes below which buffers are joined before writing; larger ones are passed to the kernel
+separately.
+"""
 
 
 def align(length: int, unit: int) -> int:
-    """`length` rounded up to a multiple of `unit`."""
+    """Returns `length` rounded up to a multiple of `unit`."""
     return (length + unit - 1) // unit * unit
 
 
 def u32_bytes(numbers: Sequence[int]) -> bytes:
-    """Numbers as little-endian u32s."""
+    """Returns numbers as little-endian u32 bytes."""
     packed = array("I", numbers)
     if sys.byteorder == "big":
         packed.byteswap()
@@ -89,7 +90,7 @@ def u32_bytes(numbers: Sequence[int]) -> bytes:
 
 
 def u32_array(data: bytes | memoryview) -> array[int]:
-    """Little-endian u32s as an array."""
+    """Returns little-endian u32 bytes as an array."""
     numbers = array("I")
     numbers.frombytes(data)
     if sys.byteorder == "big":
@@ -98,7 +99,7 @@ def u32_array(data: bytes | memoryview) -> array[int]:
 
 
 def check_format(version: int, features: int, what: str) -> None:
-    """Raise UnsupportedFormat unless this release reads the version and knows all the feature bits."""
+    """Raises UnsupportedFormat unless this release supports the version and all feature bits."""
     if version != FORMAT_VERSION or features & ~KNOWN_FEATURES:
         raise UnsupportedFormat(
             f"{what} has format version {version} and incompatible features {features:#x}; this release "
@@ -122,7 +123,7 @@ def check_format(version: int, features: int, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RecordHeader:
-    """A record but for its body."""
+    """A record without its body."""
 
     kind: int
     run_flags: int
@@ -138,9 +139,9 @@ class RecordHeader:
     header_length: int
     body_crc: int
     lengths: array[int] | None
-    """Entry lengths, None when all are `entry_length`."""
+    """Entry lengths; None if all are `entry_length`."""
     message_counts: array[int] | None
-    """Messages by entry, None when all are 1."""
+    """Message counts by entry; None if all are 1."""
 
     @property
     def last_entry_id(self) -> int:
@@ -148,11 +149,11 @@ class RecordHeader:
 
     @property
     def record_length(self) -> int:
-        """Header, arrays, body and padding."""
+        """Length of header, arrays, body and padding in bytes."""
         return align(self.header_length + self.body_length, UNIT)
 
     def entry_bounds(self) -> list[int]:
-        """Where entries begin and end in the body: entry i is bounds[i]..bounds[i + 1]."""
+        """Returns the entry boundaries in the body: entry i is bounds[i]..bounds[i + 1]."""
         if self.lengths is None:
             return [i * self.entry_length for i in range(self.entry_count + 1)]
         bounds = [0]
@@ -178,7 +179,7 @@ def encode_record_header(
     body_length: int = 0,
     body_crc: int = 0,
 ) -> bytearray:
-    """A record's header and arrays. Its own CRC is still missing: see `salt_record_header`."""
+    """Encodes a record's header and arrays, without the header's own CRC: see `salt_record_header`."""
     layout = 0
     count = len(lengths)
     entry_length = 0
@@ -217,7 +218,7 @@ def encode_record_header(
 
 
 def salt_record_header(header: bytearray, salt: int) -> None:
-    """Set the header's own CRC for the segment with this salt; may be called again for another segment."""
+    """Sets the header's own CRC for the segment with this salt; may be called again for another segment."""
     _U32.pack_into(header, _RECORD_CRC_AT, _record_crc(header, salt))
 
 
@@ -229,9 +230,9 @@ def _record_crc(header: bytes | bytearray | memoryview, salt: int) -> int:
 
 
 def record_header_length(fixed: bytes) -> int:
-    """The length of the whole header of which `fixed` is the beginning; -1 when it is no record header.
+    """Returns the length of the whole header that begins with `fixed`; -1 if it is not a record header.
 
-    Nothing is checked but the magic and that the length is possible: `decode_record_header` decides.
+    Only the magic and the plausibility of the length are checked: `decode_record_header` decides.
     """
     if len(fixed) < RECORD_HEADER_SIZE or fixed[:4] != RECORD_MAGIC:
         return -1
@@ -241,13 +242,13 @@ def record_header_length(fixed: bytes) -> int:
 
 
 def record_entry_count(header: bytes) -> int:
-    """How many entries a header that was not checked says. Raises struct.error when it is too short."""
+    """Returns the entry count of an unverified header. Raises struct.error if it is too short."""
     count: int = _U32.unpack_from(header, _RECORD_ENTRY_COUNT_AT)[0]
     return count
 
 
 def decode_record_header(header: bytes, salt: int) -> RecordHeader | None:
-    """A whole header (see `record_header_length`), or None when it is damaged or of another segment."""
+    """Decodes a whole header (see `record_header_length`); None if it is damaged or of another segment."""
     if len(header) < RECORD_HEADER_SIZE or header[:4] != RECORD_MAGIC:
         return None
     fields = _RECORD.unpack_from(header)
@@ -285,7 +286,7 @@ def decode_record_header(header: bytes, salt: int) -> RecordHeader | None:
 
 
 def checksum_body(entries: Sequence[bytes]) -> int:
-    """The CRC of a body given as its entries."""
+    """Returns the CRC of a body given as its entries."""
     crc = 0
     for entry in entries:
         crc = crc32c(entry, crc)
@@ -293,14 +294,14 @@ def checksum_body(entries: Sequence[bytes]) -> int:
 
 
 def body_intact(body: bytes, crc: int) -> bool:
-    """Whether a whole body is what its writer checksummed."""
+    """Returns whether a whole body matches its writer's checksum."""
     return bool(crc32c(body) == crc)
 
 
 def entry_checksum_matches(entry: bytes) -> bool | None:
-    """Check an entry by the CRC it carries: magic 0x0e01, CRC32-C (big-endian), then what it covers.
+    """Verifies an entry by its own CRC: magic 0x0e01, CRC32-C (big-endian), then the covered bytes.
 
-    None when it carries none: then only its whole body can be checked.
+    Returns None for an entry without one: then only its whole body can be verified.
     """
     if len(entry) < 6 or entry[0] != 0x0E or entry[1] != 0x01:
         return None
@@ -327,7 +328,7 @@ def entry_checksum_matches(entry: bytes) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """How far the log is known to be durable: a group, its segment and where it ends there."""
+    """The known durable end of the log: a group, its segment and its end offset there."""
 
     group_sequence: int
     segment_sequence: int
@@ -336,7 +337,7 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class GroupHeader:
-    """A group but for its records."""
+    """A group without its records."""
 
     sequence: int
     byte_length: int
@@ -351,14 +352,14 @@ class GroupHeader:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """One record of a group, as the group's directory names it."""
+    """One record of a group, as listed in the group's directory."""
 
     ledger_id: int
     ledger_key: int
     first_entry_id: int
     entry_count: int
     offset: int
-    """Bytes from the group's start."""
+    """Byte offset from the group's start."""
 
 
 @dataclass(slots=True, eq=False)
@@ -375,12 +376,12 @@ class EncodedRecord:
 
     @property
     def record_length(self) -> int:
-        """Bytes in the segment, padding included."""
+        """Bytes in the segment, including padding."""
         return align(len(self.header) + self.body_length, UNIT)
 
 
 def encoded_group_length(records: Sequence[EncodedRecord]) -> int:
-    """Byte length of the group of these records, without the padding to a whole block."""
+    """Returns the byte length of a group of these records, without padding to a whole block."""
     return (
         GROUP_HEADER_SIZE
         + DIRECTORY_ENTRY_SIZE * len(records)
@@ -391,9 +392,9 @@ def encoded_group_length(records: Sequence[EncodedRecord]) -> int:
 def encode_group(
     records: Sequence[EncodedRecord], uuid: bytes, salt: int, sequence: int, durable: Durable
 ) -> tuple[list[bytes | bytearray], list[int]]:
-    """A group as buffers to write, padded to whole blocks, and each record's offset in it.
+    """Returns a group as buffers to write, padded to whole blocks, and each record's offset in it.
 
-    Large body buffers are passed on as they are; small ones are joined.
+    Large body buffers are passed on unchanged; small ones are joined.
     """
     directory = bytearray()
     offsets = []
@@ -450,7 +451,9 @@ def encode_group(
 
 
 def decode_group_header(header: bytes, uuid: bytes, salt: int) -> GroupHeader | None:
-    """A group's header, or None when it is damaged, or of another segment or an earlier life of the file."""
+    """Decodes a group's header; None if it is damaged, or of another segment or an earlier use of the
+    file.
+    """
     if len(header) < GROUP_HEADER_SIZE or header[:4] != GROUP_MAGIC:
         return None
     fields = _GROUP.unpack_from(header)
@@ -466,7 +469,7 @@ def decode_group_header(header: bytes, uuid: bytes, salt: int) -> GroupHeader | 
 
 
 def decode_directory(data: bytes, header: GroupHeader, salt: int) -> list[DirectoryEntry] | None:
-    """The records that a group names, or None when its directory is damaged."""
+    """Decodes the records listed in a group; None if its directory is damaged."""
     if len(data) != DIRECTORY_ENTRY_SIZE * header.record_count or crc32c(data, salt) != header.directory_crc:
         return None
     return [

@@ -1,11 +1,11 @@
-"""Rewriting segments: what lives in some of them goes, in the order of ledgers and entries, into a new one.
+"""Compaction: rewrites the live records of some segments into a new one, ordered by ledger and entry.
 
-The blocking half of compaction, a slice at a time; `space` decides what is rewritten and how fast. Nothing
-is lost on the way: marks and the highest last add confirmed are carried even when no entry of a ledger is
-left, a damaged record is carried as it is, and one whose header is lost as a hole that names its entries.
+This is the blocking half, in slices; `space` decides what is rewritten and how fast. Nothing is lost: marks
+and the highest last add confirmed are kept even without entries of a ledger; a damaged record is copied
+unchanged, and one with a damaged header becomes a hole that lists its entries.
 
-The output is written under a name that is never read, synced and sealed, and only then gets its real name. A
-crash before that leaves nothing, a crash after it duplicates, which are equal.
+The output is written under a name that is never read, synced and sealed, and only then renamed. A crash
+before that leaves nothing, a crash after it leaves duplicates, which are equal.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from magnetar.ledger.segment_log.recovery import rebuild_indexes
 from magnetar.ledger.segment_log.segment import Segment, compaction_path
 
 SLICE_BYTES: Final = 256 << 10
-"""About how much one step reads and writes."""
+"""Approximate bytes read and written in one step."""
 
 _READ_BYTES: Final = 8192
 _FLAGS, _NUMBER = slice(6, 8), slice(48, 56)
-"""The first read of a record asks for this much."""
+"""Bytes requested by the first read of a record."""
 
 
 class IncompleteIndex(StorageError):
-    """Where a segment's footer and a group's directory are both damaged, records of it have no name left."""
+    """A segment's footer and a group's directory are both damaged, so some of its records are unlisted."""
 
     def __init__(self, segment: Segment, ref: LedgerRef) -> None:
         super().__init__(f"records of ledger {ref.id} in {segment.path} are lost without a name")
@@ -66,12 +66,12 @@ class IncompleteIndex(StorageError):
 
 
 class DuplicateMismatch(StorageError):
-    """Two sound copies of an entry differ: one of them is wrong, and nobody here can tell which."""
+    """Two intact copies of an entry differ: one of them is wrong, and this store cannot decide which."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A record as one segment holds it. `header` is None when it is damaged."""
+    """A record in one segment. `header` is None if it is damaged."""
 
     header: RecordHeader | None
     raw: bytes
@@ -80,16 +80,17 @@ class _Copy:
 
     @property
     def identity(self) -> bytes:
-        """Everything but the header's own CRC, which differs by segment, and the last add confirmed, which
-        differs when a recovery wrote the entries again; the body by its CRC."""
+        """Returns all fields except the header's CRC, which differs by segment, and the last add confirmed,
+        which differs after a recovery's re-write; the body counts by its CRC.
+        """
         return self.raw[:32] + self.raw[40 : RECORD_HEADER_SIZE - 4] + self.raw[RECORD_HEADER_SIZE:]
 
 
 class Rewrite:
-    """One output of compaction. Call `step` until it answers 0, then `finish`; or `abandon`. All block.
+    """One output of compaction. Call `step` until it returns 0, then `finish`; or `abandon`. All block.
 
-    `inputs` take no more writes. `elsewhere` are other such segments that may hold copies of some ledgers'
-    records: what one of them holds sound is not written again.
+    `inputs` accept no more writes. `elsewhere` are other such segments that may hold copies of some ledgers'
+    records: entries intact in one of them are not written again.
     """
 
     def __init__(
@@ -113,9 +114,9 @@ class Rewrite:
         self._segment: Segment | None = None
 
     def step(self) -> int:
-        """Write the next group; returns about how many bytes were read and written, 0 at the end.
+        """Writes the next group; returns about how many bytes were read and written, 0 at the end.
 
-        Raises OSError, DuplicateMismatch or IncompleteIndex: then abandon it.
+        After OSError, DuplicateMismatch or IncompleteIndex, call `abandon`.
         """
         records: list[EncodedRecord] = []
         size = 0
@@ -134,7 +135,7 @@ class Rewrite:
         return 2 * size
 
     def finish(self) -> Segment | None:
-        """Make the output durable and give it its name; None when nothing was left to write."""
+        """Makes the output durable and gives it its name; None if nothing was left to write."""
         segment = self._segment
         if segment is not None:
             segment.seal(segment.end)
@@ -143,7 +144,7 @@ class Rewrite:
         return segment
 
     def abandon(self) -> None:
-        """Remove what was written; nothing counted yet."""
+        """Removes the output, which is not in use yet."""
         if self._segment is not None:
             self._segment.close()
             self._disk.unlink(self._segment.path)
@@ -151,7 +152,7 @@ class Rewrite:
     def _write(self, segment: Segment, records: list[EncodedRecord]) -> None:
         header = segment.header
         sequence = segment.last_group_sequence + 1
-        # True by the time anybody reads it: the file counts only once all of it is durable.
+        # True by the time it is read: the file counts only once all of it is durable.
         durable = segment.durable(segment.last_group_sequence)
         buffers, offsets = encode_group(records, header.uuid, header.salt, sequence, durable)
         start = segment.end
@@ -209,7 +210,8 @@ class Rewrite:
                 copy = self._read(inputs[order][0], ref, offset)
                 count = end - first if copy.header is None else copy.header.entry_count
                 by_count.setdefault(count, []).append(copy)
-            # A repair may hold fewer entries than the damaged record it begins with: both are needed then.
+            # A repair may hold fewer entries than the damaged record that it begins with: both are needed
+            # then.
             for count in sorted(by_count, reverse=True):
                 copies = by_count[count]
                 if self._is_elsewhere(ref, first, count, copies, others):
@@ -226,7 +228,7 @@ class Rewrite:
         copies: list[_Copy],
         others: Sequence[tuple[Segment, LedgerIndex]],
     ) -> bool:
-        """Whether a segment that is not rewritten holds these entries sound."""
+        """Returns whether a segment that is not rewritten holds these entries intact."""
         for segment, index in others:
             for place in index.candidates(first):
                 if index.first_entry_id(place) != first:
@@ -272,7 +274,7 @@ class Rewrite:
                 rebuilt = self._rebuilt[segment.sequence] = rebuild_indexes(segment)
         index = rebuilt.get(ref) or LedgerIndex()
         if segment in self._inputs and len(index) < segment.summaries[ref].runs:
-            # What is written would look whole, and entries that are lost like entries that never were.
+            # The output would look complete, and lost entries like entries that never existed.
             raise IncompleteIndex(segment, ref)
         return index
 
@@ -300,20 +302,20 @@ class Rewrite:
 
 
 def _runs(order: int, index: LedgerIndex) -> Iterator[tuple[int, int, int, int]]:
-    """(first entry id, order, first entry id after it, offset) of each run."""
+    """Yields (first entry id, order, next run's first entry id, offset) of each run."""
     for place in range(len(index)):
         yield index.first_entry_id(place), order, index.end_after(place), index.offset(place)
 
 
 def _unreadable(header: RecordHeader, body: bytes) -> int:
-    """How many entries of a damaged body are lost: those that do not prove themselves by their own CRC."""
+    """Returns how many entries of a damaged body are lost: those not verified by their own CRC."""
     bounds = header.entry_bounds()
     entries = (body[bounds[i] : bounds[i + 1]] for i in range(header.entry_count))
     return sum(not entry_checksum_matches(entry) for entry in entries)
 
 
 def output_bytes_max(inputs: Sequence[Segment], live_bytes: int) -> int:
-    """How long the output of a rewrite may get: live records, groups, footer."""
+    """Returns an upper bound of a rewrite's output in bytes: live records, groups, footer."""
     runs = sum(line.runs for segment in inputs for line in segment.lines.values())
     lines = sum(len(segment.lines) for segment in inputs)
     return live_bytes + live_bytes // 8 + 8 * runs + 256 * lines + 16 * BLOCK

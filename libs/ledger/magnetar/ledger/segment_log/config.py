@@ -9,7 +9,7 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLogConfig:
-    """How the log writes. Sizes are bytes."""
+    """Settings of log writes. Sizes are bytes."""
 
     segment_size_bytes: int = setting(
         256 << 20,
@@ -83,7 +83,7 @@ class SegmentLogConfig:
     gc_share_max: float = setting(
         0.2,
         "The log deletes nothing and raises an alarm when metadata lacks more than this share of the ledgers "
-        "that nobody here asked to delete. 1 turns the guard off: for after a look at what is missing.",
+        "beyond the deletions requested here. 1 turns the guard off: only after an examination.",
         key="magnetarLogGcShareMax",
         minimum=0,
         maximum=1,
@@ -117,10 +117,10 @@ class SegmentLogConfig:
 
     @property
     def reserve_bytes(self) -> int:
-        """Free space under which appends are refused."""
+        """Free space below which appends are refused."""
         return 2 * self.segment_size_bytes + self.free_space_headroom_bytes
 
     @property
     def first_fill_bytes(self) -> int:
-        """How much of a new segment is zero-filled before it may be used: little, for a quick start."""
+        """Bytes of a new segment zero-filled before its first use: few, for a quick start."""
         return min(1 << 20, self.fill_ahead_bytes, self.segment_size_bytes)

@@ -34,22 +34,24 @@ FOOTER_MAGIC: Final = b"MFTR"
 TRAILER_MAGIC: Final = b"MTRL"
 
 HEADER_COPY_OFFSET: Final = 2048
-"""Where the second copy of the segment header stands."""
+"""Offset of the segment header's second copy."""
 
 MARK_FENCED: Final = 1
 """Footer mark: the segment holds a fence of this ledger."""
 MARK_LIMBO: Final = 2
-"""Footer mark: the last limbo mark of this ledger in the segment says that it is in limbo."""
+"""Footer mark: the ledger is in limbo by its last limbo mark in the segment."""
 MARK_TORN: Final = 4
-"""Footer mark: that limbo mark says that all that may be missing was in a torn last group."""
+"""Footer mark: by that limbo mark, only a torn last group may have lost data."""
 _SPAN_SHIFT: Final = 8
 _DOUBT_SHIFT: Final = 16
-# 16 bits are left for the number of a limbo mark: a ledger can come into limbo 32,768 times.
+# 16 bits are left for the number of a limbo mark: a ledger can enter limbo 32,768 times.
 
 FLAG_RECYCLED: Final = 1
-"""Header flag: the file had an earlier life; what is no group of this one may be old, and no damage."""
+"""Header flag: the file had an earlier use, so bytes that are not a group of this one may be old rather than
+damaged.
+"""
 FLAG_SORTED: Final = 2
-"""Header flag: written by compaction, in the order of ledgers and entries."""
+"""Header flag: written by compaction, ordered by ledger and entry."""
 
 _SEGMENT = struct.Struct("<8sHHI16sQqI8xI")
 _FOOTER = struct.Struct("<4sHH16sQIII16xI")
@@ -81,11 +83,11 @@ class SegmentHeader:
     created_ms: int
     salt: int
     flags: int = field(default=0, compare=False)
-    """FLAG_ bits; hints, so the trailer does without them."""
+    """FLAG_ bits; hints, so the trailer does not repeat them."""
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
-    """The whole first block."""
+    """Encodes the whole first block."""
     copy = bytearray(
         _SEGMENT.pack(
             SEGMENT_MAGIC,
@@ -105,10 +107,10 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def decode_segment_header(block: bytes) -> SegmentHeader:
-    """Read either copy.
+    """Decodes either copy.
 
-    Raises UnsupportedFormat for a version or feature bit of a later release, DataCorruption when neither copy
-    is whole.
+    Raises UnsupportedFormat for a version or feature bit of a later release, DataCorruption if neither copy
+    is intact.
     """
     for start in (0, HEADER_COPY_OFFSET):
         copy = block[start : start + _SEGMENT.size]
@@ -141,13 +143,13 @@ def decode_segment_header(block: bytes) -> SegmentHeader:
 
 
 class LedgerSummary(NamedTuple):
-    """One ledger in one segment, without where its runs are."""
+    """One ledger in one segment, without its run offsets."""
 
     ledger_id: int
     ledger_key: int
     base: int
     last_entry_id: int
-    """-1 when the segment holds only marks of it."""
+    """The last entry id; -1 if the segment holds only marks of the ledger."""
     lac: int
     byte_length: int
     runs: int
@@ -157,49 +159,50 @@ class LedgerSummary(NamedTuple):
 
 
 def pack_doubt(number: int, run_flags: int) -> int:
-    """A limbo mark as it is kept in memory, the later one of two being the higher: its number (odd, in limbo;
-    even, cleared), and as the lowest bit whether all that may be missing was in a torn last group."""
+    """Packs a limbo mark so that the later of two is the higher number: its number (odd, in limbo; even,
+    cleared), and as the lowest bit whether only a torn last group may have lost data.
+    """
     return number << 1 | run_flags & LIMBO_TORN
 
 
 def is_limbo(doubt: int) -> bool:
-    """Whether the last mark says that the ledger is in limbo."""
+    """Returns whether the last mark puts the ledger in limbo."""
     return bool(doubt & 2)
 
 
 def encode_mark(kind: int, ledger_id: int, ledger_key: int, lac: int, doubt: int = 0) -> bytearray:
-    """The record of a mark: of a fence, of a last add confirmed, or of limbo as `doubt` says, packed."""
+    """Encodes the record of a mark: a fence, a last add confirmed, or a packed limbo mark."""
     return encode_record_header(
         kind, ledger_id, ledger_key, -1, lac, run_flags=doubt & LIMBO_TORN, first_index=doubt >> 1
     )
 
 
 def doubt_marks(doubt: int) -> int:
-    """A ledger's last limbo mark as footer marks."""
+    """Returns a ledger's last limbo mark as footer marks."""
     torn = MARK_TORN if doubt & LIMBO_TORN else 0
     return doubt >> 1 << _DOUBT_SHIFT | (MARK_LIMBO if is_limbo(doubt) else 0) | torn
 
 
 def doubt_of(marks: int) -> int:
-    """A ledger's last limbo mark, packed; 0 when there is none."""
+    """Returns a ledger's last limbo mark, packed; 0 without one."""
     number = marks >> _DOUBT_SHIFT or (1 if marks & MARK_LIMBO else 0)
     return pack_doubt(number, LIMBO_TORN if marks & MARK_TORN else 0)
 
 
 def span_marks(span: int) -> int:
-    """How many entries a run of a ledger holds at most, as footer marks: rounded up to a power of two."""
+    """Returns the maximum entries of a ledger's runs as footer marks: rounded up to a power of two."""
     return (span - 1).bit_length() << _SPAN_SHIFT if span else 0
 
 
 def span_of(marks: int) -> int:
-    """How many entries a run holds at most when runs may overlap; 0 when they do not."""
+    """Returns the maximum entries of a run if runs may overlap; 0 if they do not."""
     exponent = marks >> _SPAN_SHIFT & 0xFF
     return 1 << exponent if exponent else 0
 
 
 @dataclass(frozen=True, slots=True)
 class FooterHeader:
-    """A footer but for its directory and arrays."""
+    """A footer without its directory and arrays."""
 
     last_group_sequence: int
     ledger_count: int
@@ -213,7 +216,9 @@ def encode_footer(
     last_group_sequence: int,
     ledgers: list[tuple[LedgerSummary, array[int], array[int]]],
 ) -> bytes:
-    """Header, directory and arrays; (summary, first entry ids minus base, offsets in units) by ledger."""
+    """Encodes header, directory and arrays; `ledgers` has (summary, first entry ids minus base, offsets in
+    units).
+    """
     offset = FOOTER_HEADER_SIZE + SUMMARY_SIZE * len(ledgers)
     directory = bytearray()
     arrays = []
@@ -251,7 +256,7 @@ def encode_footer(
 
 
 def decode_footer_header(data: bytes, uuid: bytes, salt: int) -> FooterHeader | None:
-    """A footer's header, or None when it is damaged or of another segment."""
+    """Decodes a footer's header; None if it is damaged or of another segment."""
     if len(data) < FOOTER_HEADER_SIZE or data[:4] != FOOTER_MAGIC:
         return None
     fields = _FOOTER.unpack_from(data)
@@ -263,16 +268,16 @@ def decode_footer_header(data: bytes, uuid: bytes, salt: int) -> FooterHeader | 
 
 
 def decode_footer_directory(data: bytes, header: FooterHeader, salt: int) -> FooterDirectory | None:
-    """The ledgers of a sealed segment, or None when the directory is damaged."""
+    """Decodes the ledgers of a sealed segment; None if the directory is damaged."""
     if len(data) != SUMMARY_SIZE * header.ledger_count or crc32c(data, salt) != header.directory_crc:
         return None
     return FooterDirectory(data)
 
 
 class FooterDirectory(Mapping[LedgerRef, LedgerSummary]):
-    """A footer's ledger directory as it stands in the file: 64 bytes a ledger, found by binary search.
+    """A footer's ledger directory in its file form: 64 bytes per ledger, searched by bisection.
 
-    A bookie has a million such lines in memory; as objects they would take ten times as much.
+    A bookie has a million such lines in memory; as objects they would need ten times as much.
     """
 
     __slots__ = ("_data",)
@@ -307,7 +312,7 @@ class FooterDirectory(Mapping[LedgerRef, LedgerSummary]):
         return _Items(self)
 
     def lines(self) -> Iterator[LedgerSummary]:
-        """Every line, in order."""
+        """Yields every line, in order."""
         return map(LedgerSummary._make, _SUMMARY.iter_unpack(self._data))
 
 
@@ -329,7 +334,7 @@ class _Items(ItemsView[LedgerRef, LedgerSummary]):
 def decode_footer_arrays(
     data: bytes, summary: LedgerSummary, salt: int
 ) -> tuple[array[int], array[int]] | None:
-    """(first entry ids minus base, offsets in units) of one ledger, or None when damaged."""
+    """Decodes (first entry ids minus base, offsets in units) of one ledger; None if damaged."""
     if len(data) != 8 * summary.runs or crc32c(data, salt) != summary.arrays_crc:
         return None
     return u32_array(data[: 4 * summary.runs]), u32_array(data[4 * summary.runs :])
@@ -355,7 +360,7 @@ class Trailer:
 
 
 def encode_trailer(header: SegmentHeader, footer_offset: int, footer_length: int) -> bytes:
-    """The last 64 bytes of a sealed segment."""
+    """Encodes the last 64 bytes of a sealed segment."""
     data = bytearray(
         _TRAILER.pack(
             TRAILER_MAGIC,
@@ -375,7 +380,9 @@ def encode_trailer(header: SegmentHeader, footer_offset: int, footer_length: int
 
 
 def decode_trailer(data: bytes) -> Trailer | None:
-    """A trailer, or None when these 64 bytes are none: the segment is not sealed, or its end is damaged."""
+    """Decodes a trailer; None if these 64 bytes are not one: the segment is not sealed, or its end is
+    damaged.
+    """
     if len(data) != TRAILER_SIZE or data[:4] != TRAILER_MAGIC:
         return None
     fields = _TRAILER.unpack(data)
@@ -387,5 +394,7 @@ def decode_trailer(data: bytes) -> Trailer | None:
 
 
 def padded_footer_length(length: int) -> int:
-    """Bytes from a footer's start to the end of the file, trailer included: whole blocks."""
+    """Returns the bytes from a footer's start to the end of the file, including the trailer, in whole
+    blocks.
+    """
     return align(length + TRAILER_SIZE, BLOCK)

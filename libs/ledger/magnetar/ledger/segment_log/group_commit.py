@@ -1,7 +1,7 @@
-"""Group commit: all that collects while one sync is in flight is the next group.
+"""Group commit: records that arrive during one sync form the next group.
 
-There is no timer to wait for: an idle log writes at the end of the loop turn. Only one group is in flight, so
-a group header's word that the one before is durable is always true.
+There is no timer: an idle log writes at the end of the loop turn. Only one group is in flight, so a group
+header correctly states that the previous group is durable.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _BY_LEDGER: Final = attrgetter("ledger_id")
 
 @dataclass(slots=True, eq=False)
 class PendingRecord(EncodedRecord):
-    """A record on its way to the disk. `waiter` is completed when it is durable (fences have one).
+    """A record being written. `waiter` is completed when it is durable (fences have one).
 
-    `answer` is its owner's, for `SegmentLog.on_settled`; `number` is that of a limbo mark.
+    `answer` belongs to the caller, for `SegmentLog.on_settled`; `number` is a limbo mark's number.
     """
 
     kind: int
@@ -61,13 +61,13 @@ class Group:
 
 
 OnSettled = Callable[[Sequence[PendingRecord], LogFailed | None], None]
-"""Told of records, sorted by ledger, once: durable with their group, or failed."""
+"""Called once per record, with records sorted by ledger: durable with their group, or failed."""
 
 
 class GroupCommit:
     """Collects records and writes them group by group.
 
-    `on_durable(group)` enters a durable group into the indexes; it is called before anybody is told.
+    `on_durable(group)` adds a durable group to the indexes; it is called before any other callback.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class GroupCommit:
         self.pending_bytes = 0
         self.unavailable: LogFailed | None = None
         self.failure: LogFailed | None = None
-        """Why the last group was lost; None when it is durable."""
+        """The error of the last group; None if it is durable."""
         self._closing: LogFailed | None = None
         self.on_settled: OnSettled | None = None
         self.on_roll: Callable[[], None] | None = None
@@ -103,68 +103,69 @@ class GroupCommit:
         self._drained: list[asyncio.Future[None]] = []
 
     def attach(self, chain: SegmentChain) -> None:
-        """Set where segments come from (chain and group commit know each other)."""
+        """Sets the source of segments (chain and group commit refer to each other)."""
         self._chain = chain
 
     @property
     def durable_sequence(self) -> int:
-        """Number of the last durable group, or of any before the log was opened."""
+        """Number of the last durable group, possibly from before the log was opened."""
         return max(self._floor, self._durable.group_sequence)
 
     @property
     def waiting(self) -> int:
-        """Records that collect for the next group."""
+        """Number of records waiting for the next group."""
         return len(self._collecting)
 
     @property
     def in_flight(self) -> int:
-        """Groups being written: 0 or 1."""
+        """Number of groups being written: 0 or 1."""
         return int(self._in_flight is not None)
 
     @property
     def waited_s(self) -> float:
-        """For how many seconds the disk has had the group that is being written; 0 when none is."""
+        """Seconds since the group in flight was passed to the disk; 0 without one."""
         return 0.0 if self._in_flight is None else self._loop.time() - self._submitted_s
 
     def add(self, record: PendingRecord) -> None:
-        """Take a record for the next group. A plain call; nobody is called back from inside."""
+        """Adds a record to the next group. A plain call, without callbacks from inside."""
         self._collecting.append(record)
         self.pending_bytes += record.body_length
         record.ledger.pending += 1
         self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Write what collected at the end of this loop turn, unless a group is in flight."""
+        """Writes waiting records at the end of this loop turn, unless a group is in flight."""
         if self._in_flight is None and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
     async def drain(self) -> None:
-        """Wait until nothing is pending."""
+        """Waits until nothing is pending."""
         if self._in_flight is not None or self._collecting:
             waiter = self._loop.create_future()
             self._drained.append(waiter)
             await waiter
 
     def stop(self) -> None:
-        """No idle group until the next group was written."""
+        """Writes no idle group before the next group was written."""
         self._idle_group_due = False
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
 
     def close(self) -> None:
-        """Refuse more for good: a record that is taken while the last segment is sealed would be confirmed
-        and lie behind the footer."""
+        """Refuses records permanently: one accepted while the last segment is sealed would be confirmed but
+        lie behind the footer.
+        """
         self.unavailable = self._closing = LogFailed("the log is closing: it takes nothing more")
 
     def resumed(self) -> None:
-        """There is a segment to write to (again)."""
+        """Records that a segment is available (again)."""
         self.unavailable = self._closing
         self.flush_soon()
 
     def fail_all(self, error: LogFailed) -> None:
-        """There is no segment to write to: fail what collected, refuse more until `resumed`."""
+        """Fails waiting records because no segment is available; refuses more until `resumed`."""
         self.unavailable = error
         records, self._collecting = self._collecting, []
         self._fail(records, error)
@@ -178,7 +179,9 @@ class GroupCommit:
         count, length = self._next_group()
         try:
             segment = self._chain.reserve(align(length, BLOCK))
-        except OSError as error:  # the directory is gone or unreadable, say: nobody may wait for ever
+        except (
+            OSError
+        ) as error:  # the directory is gone or unreadable, for example: no request may wait forever
             records, self._collecting = self._collecting, []
             self._fail(records, LogFailed(f"the log's directory cannot be used: {error}"))
             self._tell_drained()
@@ -202,7 +205,7 @@ class GroupCommit:
         self._syncer.submit(file, buffers, offset, self._done, sync=self._config.sync_data, busy=busy)
 
     def _next_group(self) -> tuple[int, int]:
-        """How many of the collected records the next group takes, and its byte length."""
+        """Returns how many waiting records the next group takes, and its byte length."""
         length = GROUP_HEADER_SIZE
         count = 0
         for record in self._collecting:
@@ -239,7 +242,7 @@ class GroupCommit:
         self._on_durable(group)
         if rolled and self.on_roll is not None:
             self._call(self.on_roll)
-        # The disk first, then the callbacks: it works while they do.
+        # Start the disk before the callbacks, so that both work at the same time.
         self._flush()
         if self._in_flight is None and group.records:
             self._idle_timer = self._loop.call_later(self._config.idle_group_s, self._idle)
@@ -258,7 +261,7 @@ class GroupCommit:
             self._call(self.on_settled, group.records, None)
 
     def _lost(self, group: Group, error: OSError) -> None:
-        """Nothing of the group is acknowledged, and later records of its ledgers must not follow a gap."""
+        """Fails a lost group, and refuses later records of its ledgers, which would follow a gap."""
         assert self._chain is not None, "attached before the first record"
         failure = self.failure = LogFailed(f"group {group.sequence} of the log was not made durable: {error}")
         lost = {record.ledger for record in group.records if record.kind == KIND_ENTRIES}
@@ -288,7 +291,7 @@ class GroupCommit:
         self.flush_soon()
 
     def _call(self, callback: Callable[..., None], *args: object) -> None:
-        """One ledger's trouble must not keep the others from hearing."""
+        """Runs a callback; a failure in one ledger must not affect the others."""
         try:
             callback(*args)
         except Exception as error:

@@ -1,7 +1,8 @@
-"""Which entries of a ledger a log holds, as ranges: from the indexes, and from headers where they do not say.
+"""Ranges of a ledger's entries held by a log, from the indexes and, where these are insufficient, from record
+headers.
 
-An index knows where runs begin, and not where they end. A run that is followed by the next entry's is one
-entry long; of any other the record's header is read, never its body.
+An index has the beginnings of runs, not their ends. A run directly followed by the next entry's run has one
+entry; for any other the record's header is read, never its body.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ Range: TypeAlias = tuple[int, int]
 async def held_ranges(
     log: SegmentLog, pool: BlockingPool, ref: LedgerRef, first: int, last: int
 ) -> list[Range]:
-    """The durable entries of `first` to `last`, in order, no range touching the next. Raises OSError."""
+    """Returns the durable ranges within `first` to `last`, in order; adjacent ranges are joined. Raises
+    OSError.
+    """
     found: list[Range] = []
     looked_at: set[int] = set()
-    # Segments come and go while this waits: the list is looked at anew after each.
+    # Segments change while this waits, so the list is read again after each.
     while segments := [
         each for each in log.segments_of(ref) if each.sequence not in looked_at and not each.retired
     ]:
@@ -51,7 +54,7 @@ async def held_ranges(
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges in order, those that overlap or touch made one."""
+    """Joins overlapping or adjacent ranges, given in order."""
     whole: list[Range] = []
     for first, last in sorted(ranges):
         if whole and first <= whole[-1][1] + 1:
@@ -62,14 +65,14 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def _as_now(index: LedgerIndex) -> LedgerIndex:
-    """A copy that no append changes while a thread looks at it."""
+    """Returns a copy that appends do not change while a thread reads it."""
     now = copy(index)
     now.firsts, now.offsets = index.firsts[:], index.offsets[:]
     return now
 
 
 def _in_segment(segment: Segment, index: LedgerIndex, ref: LedgerRef, first: int, last: int) -> list[Range]:
-    """Blocks."""
+    """Returns the ranges in one segment. Blocks."""
     found: list[Range] = []
     oldest = min(index.candidates(first), default=NO_RUN)
     for place in range(max(oldest, 0), len(index)):
@@ -83,7 +86,7 @@ def _in_segment(segment: Segment, index: LedgerIndex, ref: LedgerRef, first: int
 
 
 def _last_entry(segment: Segment, ref: LedgerRef, offset: int) -> int:
-    """The last entry of the record at an offset; -1 when its header is damaged, or it is a hole."""
+    """Returns the last entry of the record at an offset; -1 if its header is damaged, or it is a hole."""
     try:
         raw = segment.file.pread(RECORD_HEADER_SIZE, offset)
         length = record_header_length(raw)

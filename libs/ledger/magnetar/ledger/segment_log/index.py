@@ -1,10 +1,10 @@
-"""Where a ledger's runs are in one segment: two arrays of 32-bit numbers and a binary search.
+"""The index of a ledger's runs in one segment: two arrays of 32-bit numbers and a binary search.
 
 A run costs eight bytes however many entries it holds: its first entry id minus the ledger's base in this
-segment, and its offset in units of 16 bytes. How many entries it holds stands in the record itself.
+segment, and its offset in units of 16 bytes. The entry count is in the record.
 
-Runs of one writer come in order. On a bookie they may have gaps (striping), come in any order (copies made by
-auto-recovery) and even overlap (a damaged record and its repair); then `candidates` names more than one.
+Runs of one writer are in order. On a bookie they may have gaps (striping), arrive in any order (copies by
+auto-recovery) and even overlap (a damaged record and its repair); then `candidates` yields more than one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_RUN: Final = -1
 
 
 class LedgerIndex:
-    """The runs of one ledger in one segment, by first entry id, and what a footer says of them."""
+    """The runs of one ledger in one segment, by first entry id, with the footer's data."""
 
     __slots__ = (
         "_longest",
@@ -54,18 +54,20 @@ class LedgerIndex:
         self.byte_length = 0
         self.fenced = False
         self.doubt = 0
-        """The last limbo mark, packed (`file_codec_v1.pack_doubt`); 0: there was none."""
+        """The last limbo mark, packed (`file_codec_v1.pack_doubt`); 0 without one."""
         self.span = 0
-        """No run holds more entries than this. 0: runs certainly do not overlap."""
+        """Maximum entries of a run; 0 if runs certainly do not overlap."""
         self.incomplete = False
-        """Made again from a damaged segment, without all of its runs: what is not in it may be lost."""
+        """Whether the index was rebuilt from a damaged segment without all runs: entries not in it may be
+        lost.
+        """
         self._longest = 1
 
     def add_run(self, first_entry_id: int, entry_count: int, offset: int, byte_length: int, lac: int) -> None:
-        """Enter a durable run whose record starts at byte `offset` of the file.
+        """Adds a durable run whose record starts at byte `offset` of the file.
 
-        A copy of a run (of a rewritten tail, of compaction) takes its place: they are equal, and so a damaged
-        one is not the only one known.
+        A copy of a run (of a rewritten tail, of compaction) replaces it: they are equal, so a damaged one is
+        not the only one indexed.
         """
         if not self.firsts:
             self.base = first_entry_id
@@ -99,17 +101,19 @@ class LedgerIndex:
 
     @property
     def limbo(self) -> bool:
-        """Whether the last mark says that the ledger is in limbo."""
+        """Returns whether the last mark puts the ledger in limbo."""
         return is_limbo(self.doubt)
 
     def find(self, entry_id: int) -> int:
-        """The place of the first run to look at for an entry, the only one unless runs overlap, or NO_RUN."""
+        """Returns the place of the first run that may hold an entry, the only one unless runs overlap, or
+        NO_RUN.
+        """
         if not self.firsts or not self.base <= entry_id <= self.last_entry_id:
             return NO_RUN
         return bisect_right(self.firsts, entry_id - self.base) - 1
 
     def candidates(self, entry_id: int) -> Iterator[int]:
-        """Places of all runs that may hold an entry, the latest beginning first."""
+        """Yields places of all runs that may hold an entry, the latest beginning first."""
         place = self.find(entry_id)
         if place == NO_RUN:
             return
@@ -120,23 +124,23 @@ class LedgerIndex:
             yield place
 
     def next_after(self, entry_id: int) -> int | None:
-        """First entry id of the first run that begins after an entry."""
+        """Returns the first entry id of the first run that begins after an entry."""
         place = bisect_right(self.firsts, entry_id - self.base) if entry_id >= self.base else 0
         return self.first_entry_id(place) if place < len(self.firsts) else None
 
     def end_after(self, place: int) -> int:
-        """A bound on where the run at a place ends: the id after its last entry is not above this."""
+        """Returns an upper bound for the id after the run's last entry."""
         following = bisect_right(self.firsts, self.firsts[place])
         if self.span:
             return min(self.first_entry_id(place) + self.span, self.last_entry_id + 1)
         return self.first_entry_id(following) if following < len(self.firsts) else self.last_entry_id + 1
 
     def first_entry_id(self, place: int) -> int:
-        """First entry id of the run at a place."""
+        """Returns the first entry id of the run at a place."""
         return self.base + self.firsts[place]
 
     def offset(self, place: int) -> int:
-        """Where the record of the run at a place starts in the file, bytes."""
+        """Returns the byte offset in the file of the record of the run at a place."""
         return self.offsets[place] * UNIT
 
     def __len__(self) -> int:
@@ -144,11 +148,11 @@ class LedgerIndex:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory this takes with its place in a cache, for budgets."""
+        """Returns the approximate memory including its cache slot, for budgets."""
         return 8 * len(self.firsts) + 800
 
     def summary(self, ledger_id: int, ledger_key: int) -> LedgerSummary:
-        """This ledger's line in the segment's footer."""
+        """Returns this ledger's line in the segment's footer."""
         marks = (MARK_FENCED if self.fenced else 0) | doubt_marks(self.doubt) | span_marks(self.span)
         return LedgerSummary(
             ledger_id,
@@ -163,7 +167,7 @@ class LedgerIndex:
 
     @classmethod
     def from_footer(cls, summary: LedgerSummary, firsts: array[int], offsets: array[int]) -> LedgerIndex:
-        """The index as the footer of a sealed segment holds it."""
+        """Creates the index from the footer of a sealed segment."""
         index = cls()
         index.base = summary.base
         index.firsts = firsts

@@ -1,4 +1,4 @@
-"""Indexes of sealed segments, loaded from their footers when asked for and kept as far as memory allows."""
+"""Cache of sealed segments' indexes: loaded from their footers on demand, within a memory limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ log = get_logger(__name__)
 
 
 class IndexCache:
-    """Least recently used indexes go first. The indexes themselves stand in their segments. On the loop."""
+    """Evicts the least recently used index first. The indexes are stored in their segments. Used on
+    the loop.
+    """
 
     def __init__(self, pool: BlockingPool, bytes_max: int) -> None:
         self._pool = pool
@@ -26,11 +28,11 @@ class IndexCache:
 
     @property
     def byte_length(self) -> int:
-        """Memory of what is cached."""
+        """Memory of the cached indexes in bytes."""
         return self._bytes
 
     async def get(self, segment: Segment, ref: LedgerRef) -> LedgerIndex | None:
-        """A ledger's index in a segment; None when the segment holds nothing of it. Raises OSError."""
+        """Returns a ledger's index in a segment; None if the segment holds nothing of it. Raises OSError."""
         index = segment.indexes.get(ref)
         if index is not None:
             if segment.sealed:
@@ -50,12 +52,12 @@ class IndexCache:
         return index
 
     def sealed(self, segment: Segment) -> None:
-        """A segment was sealed: what was its open index is a cache from now on."""
+        """Takes over the open index of a segment that was sealed."""
         for ref, index in list(segment.indexes.items()):
             self._touch(segment, ref, index)
 
     def dropped(self, segment: Segment) -> None:
-        """A segment is on its way out."""
+        """Drops the indexes of a segment being removed."""
         for ref in segment.indexes:
             self._bytes -= self._sizes.pop((segment, ref), 0)
 

@@ -29,7 +29,7 @@ _CRC = struct.Struct("<I")
 
 
 class SegmentInventory:
-    """The list of one data directory."""
+    """The list of segments in one data directory."""
 
     def __init__(self, disk: Disk, sequences: Iterable[int] = (), group_floor: int = 0) -> None:
         self.sequences = set(sequences)
@@ -38,20 +38,20 @@ class SegmentInventory:
         self._lock = Lock()
 
     def replace(self, sequences: Iterable[int], group_floor: int) -> None:
-        """Begin anew, at a start. Raises OSError."""
+        """Replaces the list at a start. Raises OSError."""
         with self._lock:
             self.sequences = set(sequences)
             self.group_floor = max(self.group_floor, group_floor)
             self._write()
 
     def add(self, sequence: int) -> None:
-        """A segment is there and may be used once this returns. Raises OSError."""
+        """Adds a segment, which may be used once this returns. Raises OSError."""
         with self._lock:
             self.sequences.add(sequence)
             self._write()
 
     def remove(self, sequence: int, last_group_sequence: int) -> None:
-        """A segment's file may go once this returns. Raises OSError."""
+        """Removes a segment, whose file may be deleted once this returns. Raises OSError."""
         with self._lock:
             if sequence in self.sequences:
                 self.sequences.discard(sequence)
@@ -63,7 +63,7 @@ class SegmentInventory:
 
 
 def encode_inventory(sequences: Iterable[int], group_floor: int) -> bytes:
-    """The whole file."""
+    """Encodes the whole file."""
     ordered = sorted(sequences)
     data = _HEADER.pack(_MAGIC, FORMAT_VERSION, 0, 0, group_floor, len(ordered))
     data += struct.pack(f"<{len(ordered)}Q", *ordered)
@@ -71,7 +71,7 @@ def encode_inventory(sequences: Iterable[int], group_floor: int) -> bytes:
 
 
 def decode_inventory(data: bytes) -> tuple[set[int], int]:
-    """(sequences, group floor). Raises UnsupportedFormat, or DataCorruption."""
+    """Decodes (sequences, group floor). Raises UnsupportedFormat, or DataCorruption."""
     if len(data) < _HEADER.size + _CRC.size or data[:8] != _MAGIC:
         raise DataCorruption(f"{INVENTORY} in the data directory is no list of segments")
     _, version, _, features, group_floor, count = _HEADER.unpack_from(data)
@@ -83,7 +83,9 @@ def decode_inventory(data: bytes) -> tuple[set[int], int]:
 
 
 def read_inventory(disk: Disk) -> SegmentInventory | None:
-    """The list in the directory; None without one. Raises UnsupportedFormat, DataCorruption or OSError."""
+    """Reads the list in the directory; None without one. Raises UnsupportedFormat, DataCorruption or
+    OSError.
+    """
     if INVENTORY not in disk.listdir(""):
         return None
     file = disk.open(INVENTORY, writable=False)

@@ -19,7 +19,7 @@ from magnetar.ledger.segment_log.segment import Segment
 
 
 def enter_record(segment: Segment, record: RecordAt) -> None:
-    """Put a sound record into the index of its segment."""
+    """Adds an intact record to the index of its segment."""
     header = record.header
     index = segment.index_of(LedgerRef(header.ledger_id, header.ledger_key))
     index.lac = max(index.lac, header.lac)
@@ -38,7 +38,7 @@ def enter_record(segment: Segment, record: RecordAt) -> None:
 
 
 def copy_record(window: Window, record: RecordAt, header: RecordHeader, body: bytes) -> EncodedRecord:
-    """Return the record as it stands in its file, ready to be written again."""
+    """Returns the record from its file, ready to be written again."""
     raw = bytearray(window.read(record.offset, header.header_length))
     return EncodedRecord(
         header.ledger_id,
@@ -52,7 +52,7 @@ def copy_record(window: Window, record: RecordAt, header: RecordHeader, body: by
 
 
 def batch_records(records: list[EncodedRecord], bytes_max: int) -> list[list[EncodedRecord]]:
-    """Return the records in groups of at most so many bytes; a larger one has a group of its own."""
+    """Yields the records in groups of at most `bytes_max` bytes; a larger one has a group of its own."""
     batches: list[list[EncodedRecord]] = []
     size = 0
     for record in records:
@@ -65,7 +65,7 @@ def batch_records(records: list[EncodedRecord], bytes_max: int) -> list[list[Enc
 
 
 def write_group(segment: Segment, records: list[EncodedRecord], sequence: int, durable: Durable) -> Durable:
-    """Write records as one group of a fresh segment, sync, enter them. Blocks; raises OSError."""
+    """Writes records as one group of a new segment, syncs, and indexes them. Blocks; raises OSError."""
     header = segment.header
     buffers, offsets = encode_group(records, header.uuid, header.salt, sequence, durable)
     start = segment.end

@@ -1,8 +1,8 @@
-"""The log's syncer without a thread: Linux syncs in the background and wakes the event loop.
+"""A syncer without a thread: Linux syncs in the background and wakes the event loop.
 
-A thread that finished a sync needs the interpreter to say so, and a busy loop gives it away only now and
-then. The kernel's own asynchronous I/O (io_submit of a data sync, its completion on an eventfd) needs no lock
-of ours. docs/decisions/log-sync.md has the figures.
+A thread that finished a sync needs the interpreter lock to report it, and a busy loop releases that only now
+and then. The kernel's asynchronous I/O (io_submit of a data sync, completion on an eventfd) needs no lock.
+docs/decisions/log-sync.md has the figures.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _REQUESTS_MAX: Final = 4
-"""Room for completions; one sync is under way at a time."""
+"""Slots for completions; one sync is in flight at a time."""
 
 WRITE_BYTES_MAX: Final = 256 * 1024
-"""A larger group is written and synced by a thread: the copy alone would hold the loop for milliseconds."""
+"""Size in bytes above which a thread writes and syncs a group: copying it would block the loop for
+milliseconds.
+"""
 
 
 class KernelSyncer:
-    """Writes a group into the page cache on the loop, and has the kernel make it durable meanwhile.
+    """Writes a group into the page cache on the loop, and lets the kernel sync it in the background.
 
-    Large groups go to a thread, whose hand-over is little beside the writing. Implements `syncer.Syncer` for
-    files of a `PosixDisk`. `system_syncer` makes one where the kernel can.
+    Large groups go to a thread, whose hand-over is cheap compared with the write. Implements `syncer.Syncer`
+    for files of a `PosixDisk`. `system_syncer` creates one if the kernel supports it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
@@ -92,12 +94,12 @@ class KernelSyncer:
         while self._done is not None:
             self._context.process_events(_REQUESTS_MAX, 1, -1)
             self._finish()
-        # Its eventfd stays open for as long as it lives, and who closed a log may still hold it.
+        # The eventfd stays open as long as the context lives, which may outlast the log's closing.
         if hasattr(self, "_context"):
             del self._context
 
     def _note(self, result: int) -> None:
-        # The extension that calls this swallows what is raised here: nothing but a note is made.
+        # The calling extension swallows exceptions, so this only records the result.
         self._result = result
 
     def _completed(self) -> None:
@@ -118,9 +120,9 @@ class KernelSyncer:
 
 
 def start_sync(context: Context, descriptor: int, note: Callable[[int], None]) -> None:
-    """Have the kernel make a file's data durable; `note(result)` while the context processes events.
+    """Starts a kernel sync of a file's data; `note(result)` runs while the context processes events.
 
-    Raises OSError when the kernel does not take the request: then nothing may be assumed durable.
+    Raises OSError if the kernel rejects the request: then nothing may be assumed durable.
     """
     from caio.linux_aio import Operation
 
@@ -135,7 +137,7 @@ def start_sync(context: Context, descriptor: int, note: Callable[[int], None]) -
 
 
 def error_of(result: int) -> OSError | None:
-    """Result of a completion; the extension returns the kernel's signed result as unsigned."""
+    """Returns the error of a completion; the extension returns the kernel's signed result as unsigned."""
     if result < 1 << 63:
         return None
     number = (1 << 64) - result
@@ -143,9 +145,9 @@ def error_of(result: int) -> OSError | None:
 
 
 def system_syncer(loop: asyncio.AbstractEventLoop, directory: str | None = None) -> Syncer:
-    """The best syncer that this system permits, tried on a scratch file in `directory` (None: any).
+    """Returns the best syncer of this system, tested on a scratch file in `directory` (None: any).
 
-    Containers may forbid the kernel's asynchronous I/O, other systems do not have it: then a thread syncs.
+    Containers may forbid the kernel's asynchronous I/O, and other systems lack it: then a thread syncs.
     """
     try:
         return KernelSyncer(loop, _context_that_works(directory))

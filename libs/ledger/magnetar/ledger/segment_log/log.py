@@ -1,7 +1,7 @@
 """The segment log: one append-only log of segment files, shared by all ledgers of a store.
 
-Appending is a plain call and never waits; what is durable is told per ledger, once per group. A new log
-answers nothing before its recovery made the tail durable (see `recovery`).
+Appending is a plain call and never waits; durability is reported per ledger, once per group. A new log serves
+nothing before its recovery made the tail durable (see `recovery`).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from magnetar.ledger.segment_log.torn_group import OnDoubt
 log = get_logger(__name__)
 
 MARK_ENTRY_ID: Final = -1
-"""The reserved entry id under which fence and limbo marks stand."""
+"""The reserved entry id of fence and limbo marks."""
 
 
 class SegmentLog:
-    """Made by `open`. All calls on the loop that opened it."""
+    """Created by `open`. All calls on the loop that opened it."""
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class SegmentLog:
         on_doubt: OnDoubt | None = None,
         high_water: int | None = None,
     ) -> SegmentLog:
-        """Recover what the files hold and start. The log owns the syncer from here on, not the pool.
+        """Recovers the files and starts the log. The log takes over the syncer; the caller keeps the pool.
 
-        `replica` says that it keeps one of several replicas, as a bookie does: entries of a ledger may have
-        gaps and come in any order. `on_doubt` and `high_water`: see `recover_log`. Raises OSError, or
+        `replica` means that the log keeps one of several replicas, as in a bookie: entries of a ledger may
+        have gaps and arrive in any order. `on_doubt` and `high_water`: see `recover_log`. Raises OSError, or
         UnsupportedFormat for files of a later release.
         """
         if not config.sync_data:
@@ -133,47 +133,49 @@ class SegmentLog:
         return cls(disk, pool, syncer, clock, rng, config, recovered, replica)
 
     def ledger(self, ref: LedgerRef) -> LogLedger:
-        """The log's view of a ledger, made when the log holds nothing of it yet."""
+        """Returns the log's state of a ledger, created if the log holds nothing of it yet."""
         ledger = self._ledgers.get(ref)
         if ledger is None:
             ledger = self._ledgers[ref] = LogLedger(ref)
         return ledger
 
     def ledgers(self) -> list[LogLedger]:
-        """Every ledger the log knows."""
+        """Returns every ledger in the log."""
         return list(self._ledgers.values())
 
     # --- segments, for `space` ---
 
     @property
     def segments(self) -> list[Segment]:
-        """Every segment that holds a group."""
+        """Returns every segment with a group."""
         return list(self._segments.values())
 
     def finished_segments(self) -> list[Segment]:
-        """Those that take no more writes, oldest first."""
+        """Returns the segments that accept no more writes, oldest first."""
         finished = [each for each in self._segments.values() if each.sealed or each.unsealable]
         return sorted(finished, key=lambda segment: segment.sequence)
 
     def segments_of(self, ref: LedgerRef) -> list[Segment]:
-        """Where a ledger's records are."""
+        """Returns the segments with a ledger's records."""
         ledger = self._ledgers.get(ref)
         return [] if ledger is None else list(ledger.segments)
 
     def next_sequence(self) -> int:
-        """A segment sequence that is nobody else's."""
+        """Returns a new segment sequence."""
         return self._chain.next_sequence()
 
     def is_full(self) -> bool:
-        """Whether free space is under the reserve."""
+        """Returns whether free space is below the reserve."""
         return self._chain.is_full()
 
     def obstacle(self) -> Obstacle | None:
-        """Why no entry can be written now; None while one can. Looks at the free space, and at no file."""
+        """Returns the reason why no entry can be written now; None if one can. Checks free space, but no
+        file.
+        """
         return obstacle_of(self.group_commit, self._chain)
 
     def replace(self, inputs: Sequence[Segment], output: Segment | None) -> None:
-        """From now on reads find in `output` what they found in `inputs`. At once: nothing awaits here."""
+        """Redirects reads from `inputs` to `output`. Atomic: nothing awaits here."""
         if output is not None:
             self._segments[output.sequence] = output
             for ref in output.lines:
@@ -188,19 +190,20 @@ class SegmentLog:
             self.indexes.dropped(segment)
 
     async def discard(self, segment: Segment) -> None:
-        """Remove or recycle the file of a replaced segment that nobody reads any more. Raises OSError."""
+        """Removes or recycles the file of a replaced segment without readers. Raises OSError."""
         await self._chain.discard(segment)
 
     def forget(self, ref: LedgerRef) -> None:
-        """Drop a deleted ledger from memory; its bytes stay in their segments."""
+        """Drops a deleted ledger from memory; its bytes stay in their segments."""
         ledger = self._ledgers.pop(ref, None)
         if ledger is not None:
             ledger.fenced = True
 
     def append(self, ledger: LogLedger, run: Run, lac: int) -> None:
-        """Take a run whose entry ids are set. A plain call; `ledger.on_durable` tells when it is durable.
+        """Appends a run with assigned entry ids. A plain call; `ledger.on_durable` reports when it is
+        durable.
 
-        Raises LedgerFenced, LogFailed, LogFull or Backpressure; then nothing was taken.
+        Raises LedgerFenced, LogFailed, LogFull or Backpressure; then nothing was accepted.
         """
         if ledger.fenced:
             raise LedgerFenced(f"ledger {ledger.ref.id} is fenced")
@@ -210,7 +213,7 @@ class SegmentLog:
         self._admit(ledger, length)
         entries = run.entries
         assert entries, "a run has at least one entry"
-        # Small entries are joined: one checksum over one buffer. Large ones are written where they are.
+        # Small entries are joined, for one checksum over one buffer. Large ones are written separately.
         body = [b"".join(entries)] if length < COPY_BYTES_MAX * len(entries) else entries
         ref = ledger.ref
         header = encode_record_header(
@@ -245,11 +248,12 @@ class SegmentLog:
     def append_record(
         self, ledger: LogLedger, header: RecordHeader, raw: bytes, body: bytes, answer: object
     ) -> None:
-        """Take a record as it came, `raw` being its header's bytes; only that one's CRC is made anew.
+        """Appends a record unchanged, with `raw` as its header's bytes; only the header's CRC is computed
+        again.
 
-        A plain call; `on_settled` gets `answer` back with the record. Whether the ledger takes it (fence,
-        key, entries that are here already) is the caller's to know. Raises LogFailed, LogFull or
-        Backpressure; then nothing was taken.
+        A plain call; `on_settled` receives `answer` with the record. The caller decides whether the ledger
+        accepts it (fence, key, existing entries). Raises LogFailed, LogFull or Backpressure; then nothing was
+        accepted.
         """
         self._admit(ledger, header.body_length)
         ledger.last_taken = max(ledger.last_taken, header.last_entry_id)
@@ -275,14 +279,14 @@ class SegmentLog:
         return self.group_commit.pending_bytes
 
     def on_settled(self, listener: OnSettled) -> None:
-        """From now on tell `listener` of every record once it is durable or failed."""
+        """Calls `listener` for every record from now on once it is durable or failed."""
         self.group_commit.on_settled = listener
 
     async def fence(self, ref: LedgerRef) -> LogLedger:
-        """Refuse appends to a ledger from now on; return once the mark, and so every append before it, is
+        """Refuses appends to a ledger from now on; returns once the mark, and so every earlier append, is
         durable or failed. Idempotent.
 
-        Raises LogFailed when the mark could not be made durable; appends stay refused in memory.
+        Raises LogFailed if the mark could not be made durable; appends stay refused in memory.
         """
         ledger = self.ledger(ref)
         ledger.fenced = True
@@ -295,20 +299,21 @@ class SegmentLog:
         return ledger
 
     async def set_limbo(self, ref: LedgerRef, *, torn: bool = False) -> LogLedger:
-        """Mark a ledger as in doubt, durably; `torn`: see `LogLedger.torn`. Raises LogFailed."""
+        """Puts a ledger in limbo, durably; `torn`: see `LogLedger.torn`. Raises LogFailed."""
         ledger = self.ledger(ref)
         await self._mark(ledger, KIND_LIMBO, ledger.next_limbo(torn=torn))
         return ledger
 
     async def clear_limbo(self, ref: LedgerRef) -> LogLedger:
-        """Mark a ledger as in doubt no more, durably. Raises LogFailed."""
+        """Clears a ledger's limbo mark, durably. Raises LogFailed."""
         ledger = self.ledger(ref)
         if ledger.limbo:
             await self._mark(ledger, KIND_LIMBO, pack_doubt((ledger.doubt >> 1) + 1, 0))
         return ledger
 
     async def read(self, ref: LedgerRef, first: int, last: int, max_bytes: int) -> list[Run]:
-        """Durable entries `first` to `last` as `LedgerReader.read` promises them, for what this log holds.
+        """Returns durable entries `first` to `last` as `LedgerReader.read` does, as far as this log holds
+        them.
 
         Raises NoSuchEntry above the highest durable entry, EntryUnreadable.
         """
@@ -317,12 +322,12 @@ class SegmentLog:
     async def read_records(self, ref: LedgerRef, first: int, last: int, max_bytes: int) -> list[RecordSlice]:
         """Reads like `read`, as records.
 
-        In a log that keeps one replica of several, NoSuchEntry also for a hole that certainly is one.
+        In a log that keeps one of several replicas, NoSuchEntry also for a certain gap.
         """
         return await self._read(ref, first, last, max_bytes, build_slice)
 
     async def next_run_after(self, ref: LedgerRef, entry_id: int) -> int | None:
-        """The first entry id after this one at which a run of the ledger begins, durable ones only."""
+        """Returns the first entry id after this one at which a durable run of the ledger begins."""
         nearest: int | None = None
         tried: set[int] = set()
         while ledger := self._ledgers.get(ref):
@@ -342,8 +347,9 @@ class SegmentLog:
         return nearest
 
     async def close(self) -> None:
-        """Refuse appends, wait for pending groups, seal, stop; idempotent. A clean start has nothing to
-        repair."""
+        """Refuses appends, waits for pending groups, seals, stops; idempotent. A clean start has nothing to
+        repair.
+        """
         if self._closed:
             return
         self._closed = True
@@ -355,7 +361,7 @@ class SegmentLog:
         for segment in self._segments.values():
             segment.close()
 
-    # --- inside ---
+    # --- internal ---
 
     def _may_use_reserve(self, ledger: LogLedger) -> bool:
         return ledger.uses_reserve and self._disk.free_bytes() >= self.config.reserve_bytes // 2
@@ -384,7 +390,7 @@ class SegmentLog:
         await waiter
 
     def _learn(self, segment: Segment) -> None:
-        """Take in what a recovered segment holds of each ledger."""
+        """Adds the ledgers of a recovered segment to the log's state."""
         lines = segment.summaries.lines() if segment.sealed else iter(segment.lines.values())
         ledgers = self._ledgers
         for line in lines:
@@ -403,7 +409,7 @@ class SegmentLog:
                 ledger.doubt = max(ledger.doubt, doubt_of(line.marks))
 
     def _enter_group(self, group: Group) -> None:
-        """Index a group that has just become durable."""
+        """Indexes a group that has just become durable."""
         segment = group.segment
         self._segments.setdefault(segment.sequence, segment)
         for record, offset in zip(group.records, group.offsets, strict=True):
@@ -424,7 +430,7 @@ class SegmentLog:
                 ledger.doubt = max(ledger.doubt, record.number)
 
     async def _bytes_stored(self, ledger: LogLedger) -> int:
-        """The bytes of a ledger's entries, each counted once whatever copies there are."""
+        """Returns the bytes of a ledger's entries, each counted once whatever copies exist."""
         first = size = 0
         while first <= ledger.last_entry_id:
             try:
@@ -460,10 +466,10 @@ class SegmentLog:
     async def _read_somewhere(
         self, ledger: LogLedger, first: int, last: int, max_bytes: int, build: Build[P], *, at_least_one: bool
     ) -> list[P]:
-        """Read from the newest segment that has the entry sound; copies of an entry are equal."""
+        """Reads from the newest segment with an intact copy; copies of an entry are equal."""
         damage: EntryUnreadable | None = None
         tried: set[int] = set()
-        # Segments come and go while this waits: the list is looked at anew after each.
+        # Segments change while this waits, so the list is read again after each.
         while segments := [
             each
             for each in ledger.segments
@@ -491,10 +497,10 @@ class SegmentLog:
         raise damage or EntryUnreadable(f"entry {ledger.ref.id}:{first} is lost: no segment holds it")
 
     def _sealed(self, segment: Segment) -> None:
-        """A segment was sealed: its indexes stay in memory as far as the budget allows."""
+        """Keeps the indexes of a sealed segment in memory as far as the budget allows."""
         segment.sealed_at = self._clock.monotonic()
         self.indexes.sealed(segment)
 
     def _removed(self, segment: Segment) -> None:
-        """A segment with nothing in it was not worth sealing."""
+        """Forgets a segment that was removed because it was empty."""
         self._segments.pop(segment.sequence, None)

@@ -9,11 +9,11 @@ from magnetar.ledger.segment_log.group_commit import GroupCommit
 from magnetar.ledger.segment_log.segment_chain import SegmentChain
 
 STUCK_S: Final = 5.0
-"""A disk that has had one group for so long is taken for one that takes nothing."""
+"""Time in seconds after which a disk that has not finished a group counts as stuck."""
 
 
 def obstacle_of(commit: GroupCommit, chain: SegmentChain) -> Obstacle | None:
-    """None when an entry can be written. Looks at the free space, and at no file."""
+    """Returns the reason why no entry can be written; None if one can. Checks free space, but no file."""
     if commit.unavailable is not None:
         return Obstacle(str(commit.unavailable), seen_to_end=True)  # the chain tries again by itself
     try:

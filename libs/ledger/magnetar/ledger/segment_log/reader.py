@@ -1,7 +1,6 @@
-"""Reading entries out of a segment: every byte that leaves here passed a checksum.
+"""Reads entries from a segment: every returned byte passed a checksum.
 
-The event loop never waits for the device: what the page cache has is read at once (RWF_NOWAIT), the rest in
-the pool.
+The event loop never waits for the device: cached pages are read at once (RWF_NOWAIT), others in the pool.
 """
 
 from __future__ import annotations
@@ -34,11 +33,12 @@ from prometheus_client import Counter
 
 READ_BYTES_MIN: Final = 4096
 READ_BYTES_MAX: Final = 1 << 20
-"""One read from the file asks for between these many bytes, unless a single record is larger."""
+"""Minimum and maximum bytes of one read from the file, unless a single record is larger."""
 
 READ_STRIDE_MAX: Final = 64 * 1024
-"""Records of a ledger that begin further apart than this are read one by one: what lies between belongs to
-others, and a read ahead over a thousand interleaved ledgers would fetch a thousand times what it returns."""
+"""Distance in bytes above which a ledger's records are read one by one: the bytes between belong to others,
+and reading ahead across a thousand interleaved ledgers would fetch a thousand times the result.
+"""
 
 UNREADABLE_READS = Counter(
     "magnetar_log_unreadable_reads",
@@ -49,7 +49,7 @@ UNREADABLE_READS = Counter(
 
 @dataclass(slots=True)
 class _Ahead:
-    """The piece of the file that was read last."""
+    """The part of the file that was read last."""
 
     start: int = 0
     data: bytes = b""
@@ -62,7 +62,7 @@ class _Ahead:
 
 
 class Piece(Protocol):
-    """Consecutive entries of one record, in whatever form the caller wants them."""
+    """Consecutive entries of one record, in the form that the caller chooses."""
 
     @property
     def first_entry_id(self) -> int: ...
@@ -75,12 +75,14 @@ class Piece(Protocol):
 P = TypeVar("P", bound=Piece)
 
 Build = Callable[[RecordHeader, bytes, bytes, "list[int]", int, int], P]
-"""(header, its bytes, body, entry bounds, begin, stop) -> entries `begin` to before `stop` of a record."""
+"""Builds a piece from (header, its bytes, body, entry bounds, begin, stop): entries `begin` to before `stop`
+of a record.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordSlice:
-    """Consecutive entries as a record of their own, its header's CRC unsalted: as a bookie sends them."""
+    """Consecutive entries as a record of their own with an unsalted header CRC, as sent by a bookie."""
 
     header: bytes
     body: bytes
@@ -93,7 +95,7 @@ class RecordSlice:
 
 
 def build_run(header: RecordHeader, raw: bytes, body: bytes, bounds: list[int], begin: int, stop: int) -> Run:
-    """Entries as a run."""
+    """Builds a run from entries."""
     counts = header.message_counts
     before = begin if counts is None else sum(counts[:begin])
     return Run(
@@ -111,7 +113,7 @@ def build_run(header: RecordHeader, raw: bytes, body: bytes, bounds: list[int], 
 def build_slice(
     header: RecordHeader, raw: bytes, body: bytes, bounds: list[int], begin: int, stop: int
 ) -> RecordSlice:
-    """Entries as a record; a whole record is passed on as it is."""
+    """Builds a record from entries; a whole record is passed on unchanged."""
     first = header.first_entry_id + begin
     if stop - begin == header.entry_count:
         encoded = bytearray(raw)
@@ -146,10 +148,10 @@ async def read_segment(
     max_bytes: int,
     build: Build[P],
 ) -> list[P]:
-    """Entries from `first` on, up to `last`, that this segment holds without a gap, in order.
+    """Reads the consecutive entries from `first` up to `last` that this segment holds, in order.
 
-    Fewer for `max_bytes`, but at least one; empty when the segment does not hold `first`. Raises
-    EntryUnreadable when `first` is damaged; a damaged entry further on ends the answer before it.
+    Returns fewer for `max_bytes`, but at least one; empty if the segment does not hold `first`. Raises
+    EntryUnreadable if `first` is damaged; a later damaged entry ends the answer before it.
     """
     pieces: list[P] = []
     ahead = _Ahead()
@@ -198,7 +200,9 @@ async def _read_record(
     place: int,
     budget: int,
 ) -> tuple[RecordHeader, bytes, bytes] | None:
-    """A record's header, its bytes, and its body; None when the header is damaged or it is not whole."""
+    """Returns a record's header, its bytes and its body; None if the header is damaged or the record is
+    incomplete.
+    """
     offset = index.offset(place)
     fixed = ahead.slice(offset, RECORD_HEADER_SIZE)
     if fixed is None:
@@ -225,7 +229,9 @@ async def _read_record(
 
 
 def bytes_ahead(index: LedgerIndex, place: int, budget: int) -> int:
-    """How much to read from the record at `place` on: as far as the ledger's records lie close together."""
+    """Returns how many bytes to read from the record at `place` on: as far as the ledger's records are close
+    together.
+    """
     limit = min(READ_BYTES_MAX, max(READ_BYTES_MIN, budget + RECORD_HEADER_SIZE))
     begin = here = index.offset(place)
     for following in range(place + 1, len(index)):
@@ -248,7 +254,7 @@ async def _fill(pool: BlockingPool, segment: Segment, ahead: _Ahead, offset: int
     except OSError as error:
         if not is_unreadable(error):
             raise
-        # One bad sector costs what is in it, and not all that was read ahead with it.
+        # A bad sector affects only its own records, not everything that was read ahead with it.
         data = await pool.run(lambda: segment.read(length, offset))
     ahead.start = offset
     ahead.data = data
@@ -257,7 +263,7 @@ async def _fill(pool: BlockingPool, segment: Segment, ahead: _Ahead, offset: int
 def _wanted(
     header: RecordHeader, first: int, last: int, budget: int, *, at_least_one: bool
 ) -> tuple[int, int]:
-    """Places in a record of the entries that are wanted and fit."""
+    """Returns the range of a record's entries that are requested and fit."""
     begin = first - header.first_entry_id
     end = min(last - header.first_entry_id + 1, header.entry_count)
     if header.lengths is None:
@@ -271,10 +277,10 @@ def _wanted(
 
 
 def _sound_stop(header: RecordHeader, body: bytes, bounds: list[int], begin: int, stop: int) -> int:
-    """Up to which of the wanted entries a record is sound; `begin` when the first of them is damaged.
+    """Returns the end of the intact part of the requested entries; `begin` if the first of them is damaged.
 
-    The whole body's CRC is checked when most of it is wanted; a few entries are checked by the CRCs that they
-    carry, which also tell the sound entries of a damaged body from the others.
+    The whole body's CRC is verified if most of it is requested; a few entries are verified by their own CRCs,
+    which also identify the intact entries of a damaged body.
     """
     whole: bool | None = None
     if 2 * (bounds[stop] - bounds[begin]) >= header.body_length:

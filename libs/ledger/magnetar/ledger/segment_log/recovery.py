@@ -78,7 +78,7 @@ from prometheus_client import Counter
 log = get_logger(__name__)
 
 LOST_TOLD_MAX: Final = 50
-"""So many of a segment's lost records are named in the log."""
+"""Maximum lost records of a segment listed in the log."""
 
 DAMAGED_RECORDS = Counter(
     "magnetar_log_damaged_records",
@@ -108,7 +108,7 @@ class RecoveredLog:
     spares: list[str] = field(default_factory=list)
     """Files of removed segments, kept for recycling."""
     inventory: SegmentInventory | None = None
-    """State of a log that keeps one replica of several."""
+    """The segment list of a log that keeps one of several replicas."""
 
 
 @dataclass(slots=True)
@@ -121,14 +121,14 @@ class _Tail:
     durable_end: int = BLOCK
     damaged: int = 0
     doubts: list[str] = field(default_factory=list)
-    """Why something may be lost of which nobody knows what it was."""
+    """Reasons why unidentified records may be lost."""
     torn: Torn | None = None
-    """The last group, which is here, is torn."""
+    """Whether the last group, which is in this segment, is torn."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """State of every ledger while the tails are judged."""
+    """The state of every ledger while the tails are examined."""
 
     last_entry: dict[LedgerRef, int] = field(default_factory=dict)
     gaps_are_normal: bool = False
@@ -150,12 +150,12 @@ def recover_log(
     on_doubt: OnDoubt | None = None,
     high_water: int | None = None,
 ) -> RecoveredLog:
-    """Open every segment, make the tail durable in a fresh one. Blocks.
+    """Opens every segment and makes the tail durable in a new one. Blocks.
 
-    `replica` and `on_doubt`: see the module. `high_water` is the sequence of a group that was durable in this
-    directory, as its owner knows from elsewhere; None when it never heard of the directory. Raises
-    UnsupportedFormat for files of a later release, OSError when the disk fails: then nothing was lost and the
-    next start tries again.
+    `replica` and `on_doubt`: see the module. `high_water` is the sequence of a group that the owner knows to
+    have been durable in this directory; None if it knows nothing of the directory. Raises UnsupportedFormat
+    for files of a later release, OSError if the disk fails: then nothing was lost and the next start tries
+    again.
     """
     sealed: list[Segment] = []
     tails: list[_Tail] = []
@@ -192,7 +192,8 @@ def recover_log(
     if on_doubt is not None:
         _set_aside(disk, unreadable, tails, lost, on_doubt)
 
-    # Numbers are given once: what an older image goes on with must not pass for what it lost.
+    # Group numbers are never reused: groups written after an older image was restored must not pass for the
+    # lost ones.
     group_sequence = max(_last_group_sequence(sealed, tails), floor) + 1
     segments = sorted([*sealed, *(tail.segment for tail in tails)], key=lambda segment: segment.sequence)
     durable = segments[-1].durable(group_sequence - 1) if segments else Durable(0, 0, BLOCK)
@@ -211,7 +212,7 @@ def recover_log(
 
 
 def _open_segment(disk: Disk, sequence: int) -> Segment | None:
-    """A segment by its name; None when it holds nothing (removed) or can't be read at all (kept)."""
+    """Opens a segment by its name; None if it is empty (removed) or entirely unreadable (kept)."""
     path = segment_path(sequence)
     file = disk.open(path)
     try:
@@ -231,7 +232,9 @@ def _open_segment(disk: Disk, sequence: int) -> Segment | None:
 
 
 def _abandon(sequence: int, segment: Segment) -> None:
-    """A file without a header: its making was cut short when only zeros follow, else it is quarantined."""
+    """Handles a file without a header: removed if only zeros follow (its creation was interrupted), otherwise
+    quarantined.
+    """
     window = Window(segment)
     offsets = range(BLOCK, window.size, BLOCK)
     if not any(window.read(offset, BLOCK).strip(b"\0") for offset in offsets):
@@ -245,7 +248,7 @@ def _abandon(sequence: int, segment: Segment) -> None:
 def _compare(
     disk: Disk, unreadable: list[int], sealed: list[Segment], tails: list[_Tail], high_water: int | None
 ) -> tuple[SegmentInventory, list[str]]:
-    """The list of segments, and what it and the owner know of that is not there."""
+    """Compares the files with the list of segments and the owner's knowledge, and returns what is missing."""
     lost = []
     inventory = None
     try:
@@ -255,13 +258,13 @@ def _compare(
     except DataCorruption as error:
         lost.append(str(error))
     inventory = inventory or SegmentInventory(disk)
-    # A file of zeros that was on the list was a segment once.
+    # A listed file of zeros was once a segment.
     quarantined = set(unreadable) & set(segment_sequences(disk))
     there = {segment.sequence for segment in (*sealed, *(tail.segment for tail in tails))}
     lost += [
         f"segment {sequence} is missing" for sequence in sorted(inventory.sequences - there - quarantined)
     ]
-    # Compaction numbers the groups of its files by itself.
+    # Compaction numbers the groups of its files separately.
     grown = [segment for segment in sealed if not segment.header.flags & FLAG_SORTED]
     last = max(inventory.group_floor, _last_group_sequence(grown, tails))
     if high_water is not None and last < high_water:
@@ -274,7 +277,7 @@ def _compare(
 def _set_aside(
     disk: Disk, unreadable: list[int], tails: list[_Tail], lost: list[str], on_doubt: OnDoubt
 ) -> None:
-    """Tell of every doubt, then take unreadable files out of the log's sight: each is told of once."""
+    """Reports every doubt, then quarantines unreadable files, so that each is reported once."""
     names = set(segment_sequences(disk))
     quarantined = [sequence for sequence in unreadable if sequence in names]
     doubts = [f"segment {sequence} can't be read" for sequence in quarantined]
@@ -293,12 +296,12 @@ def _set_aside(
 
 
 def _find_durable_ends(tails: list[_Tail], sealed: list[Segment]) -> None:
-    """Collect what group headers say of the groups before them."""
+    """Collects what group headers state about earlier groups."""
     if not tails:
         return
     ends: dict[int, int] = {}
     for segment in sealed:
-        # The first group of a segment names the end of the one before it.
+        # The first group of a segment records the end of the previous one.
         if (group := first_group(segment, Window(segment))) is not None:
             _note_durable(ends, group)
     for tail in tails:
@@ -319,7 +322,7 @@ def _note_durable(ends: dict[int, int], group: GroupAt) -> None:
 
 
 def _index_durable(tail: _Tail) -> None:
-    """Enter the records of all groups that are known durable, the damaged ones as holes."""
+    """Indexes the records of all groups known durable, damaged ones as holes."""
     segment, window = tail.segment, tail.window
     lost: list[str] = []
     for group in tail.scan.groups:
@@ -365,8 +368,9 @@ def _index_durable(tail: _Tail) -> None:
 
 
 def _gaps(tail: _Tail) -> Iterator[tuple[int, int]]:
-    """The regions of the durable part in which no group is found, be it for zeros: a group begins where the
-    one before it ends."""
+    """Returns regions of the durable part without a group, including zeros: a group begins where the previous
+    one ends.
+    """
     at = BLOCK
     for group in tail.scan.groups:
         if group.offset >= tail.durable_end:
@@ -379,7 +383,7 @@ def _gaps(tail: _Tail) -> Iterator[tuple[int, int]]:
 
 
 def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[EncodedRecord]:
-    """The records after the durable end that are sound and leave no gap, ready to be written again."""
+    """Returns the intact records after the durable end that leave no gap, ready to be written again."""
     segment, window = tail.segment, tail.window
     kept: list[EncodedRecord] = []
     cut = 0
@@ -389,7 +393,7 @@ def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[En
         if group.offset >= start:
             named += group.header.record_count
     recycled = bool(segment.header.flags & FLAG_RECYCLED)
-    # One group is in flight: behind it there is only what the file's earlier life left, and that is much.
+    # One group is in flight: behind it there are only bytes of the file's earlier use, possibly many.
     stop = start + 2 * config.group_bytes_max if recycled else None
     for record in salvage_records(segment, window, start, max(start, tail.scan.content_end), stop):
         header = record.header
@@ -405,7 +409,7 @@ def _judge_tail(tail: _Tail, known: _Known, config: SegmentLogConfig) -> list[En
     cut = max(cut, named - len(kept))
     torn = any(end > start for _, end in tail.scan.damaged)
     if recycled:
-        # What is no group of this life is no damage, unless it is one: it has this life's uuid, or records.
+        # Bytes that are not a group of this use count as damage only if they have its uuid or records.
         torn = len(kept) > named or (not named and window.read(start + 8, 16) == segment.header.uuid)
         torn = torn or any(start <= block < start + 2 * config.group_bytes_max for block in window.lost)
     if cut or torn:
@@ -424,12 +428,14 @@ def _last_group_sequence(sealed: list[Segment], tails: list[_Tail]) -> int:
 
 
 def _stays(tail: _Tail) -> bool:
-    """Whether something is in an old open segment."""
+    """Returns whether an old open segment contains anything."""
     return bool(tail.segment.indexes or tail.damaged)
 
 
 def _retire(tail: _Tail) -> bool:
-    """Seal an old open segment at its durable end, or remove it when nothing is in it; whether it stays."""
+    """Seals an old open segment at its durable end, or removes it if it is empty; returns whether it
+    stays.
+    """
     segment = tail.segment
     if not _stays(tail):
         segment.unlink()
@@ -446,7 +452,9 @@ def _retire(tail: _Tail) -> bool:
 
 
 def rebuild_indexes(segment: Segment) -> dict[LedgerRef, LedgerIndex]:
-    """The indexes of a sealed segment from its records, for when its footer's arrays are damaged. Blocks."""
+    """Rebuilds the indexes of a sealed segment from its records if its footer's arrays are damaged.
+    Blocks.
+    """
     scratch = Segment(segment.disk, segment.header, segment.file, segment.path)
     window = Window(scratch)
     _index_durable(_Tail(scratch, window, scan_groups(scratch, window), segment.footer_offset))

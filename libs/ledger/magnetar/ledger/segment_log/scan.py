@@ -1,7 +1,7 @@
-"""Reading a segment without its footer: groups first, then their records, resynchronizing after damage.
+"""Scans a segment without its footer: groups first, then their records, resynchronizing after damage.
 
-Nothing here decides what is believed; `recovery` does. The scan reports every group header and every record
-that is sound, and where something stands that is not.
+`recovery` decides which results count. The scan reports every intact group header and record, and the damaged
+regions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WINDOW: Final = 1 << 20
 
 
 class Window:
-    """Reads a file in pieces of 1 MiB, for access that mostly goes forward."""
+    """Reads a file in pieces of 1 MiB, for mostly forward access."""
 
     def __init__(self, segment: Segment) -> None:
         self._file = segment.file
@@ -43,10 +43,10 @@ class Window:
         self._start = 0
         self._data = b""
         self.lost: set[int] = set()
-        """Blocks that the disk could not read; they are damaged."""
+        """Blocks that the disk could not read; they count as damaged."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes at an offset; fewer at the end of the file."""
+        """Returns bytes at an offset; fewer at the end of the file."""
         start = offset - self._start
         if start < 0 or start + length > len(self._data):
             self._start = offset
@@ -57,14 +57,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class GroupAt:
-    """A sound group header and where it stands."""
+    """An intact group header and its offset."""
 
     offset: int
     header: GroupHeader
 
     @property
     def end(self) -> int:
-        """Where the next group starts."""
+        """The offset of the next group."""
         return self.offset + align(self.header.byte_length, BLOCK)
 
 
@@ -74,24 +74,25 @@ class GroupScan:
 
     groups: list[GroupAt] = field(default_factory=list)
     damaged: list[tuple[int, int]] = field(default_factory=list)
-    """Regions between sound groups where no sound group header is."""
+    """Regions between intact groups without an intact group header."""
     content_end: int = BLOCK
-    """After this the file holds zeros, or a footer, to its end."""
+    """The offset after which the file holds only zeros or a footer."""
     footer_offset: int | None = None
-    """A sound footer header was found: everything before it was durable when it was written."""
+    """Offset of an intact footer header: everything before it was durable when it was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordAt:
-    """A record with a sound header."""
+    """A record with an intact header."""
 
     offset: int
     header: RecordHeader
 
 
 def scan_groups(segment: Segment, window: Window) -> GroupScan:
-    """Walk the group headers. After a damaged one, go on at the next block with a sound header that is of
-    this segment and later in sequence."""
+    """Walks the group headers. After a damaged one, continues at the next block with an intact header of this
+    segment and a higher sequence.
+    """
     uuid, salt = segment.header.uuid, segment.header.salt
     scan = GroupScan()
     offset = BLOCK
@@ -123,21 +124,21 @@ def scan_groups(segment: Segment, window: Window) -> GroupScan:
 
 
 def first_group(segment: Segment, window: Window) -> GroupAt | None:
-    """The first group of a segment, if its header is sound."""
+    """Returns the first group of a segment if its header is intact."""
     data = window.read(BLOCK, GROUP_HEADER_SIZE)
     header = decode_group_header(data, segment.header.uuid, segment.header.salt)
     return None if header is None else GroupAt(BLOCK, header)
 
 
 def read_directory(segment: Segment, window: Window, group: GroupAt) -> list[DirectoryEntry] | None:
-    """The records that a group names; None when the directory is damaged."""
+    """Returns the records listed in a group; None if the directory is damaged."""
     length = DIRECTORY_ENTRY_SIZE * group.header.record_count
     data = window.read(group.offset + GROUP_HEADER_SIZE, length)
     return decode_directory(data, group.header, segment.header.salt)
 
 
 def read_record(segment: Segment, window: Window, offset: int) -> RecordAt | None:
-    """The record at an offset; None when there is no sound header."""
+    """Returns the record at an offset; None without an intact header."""
     length = record_header_length(window.read(offset, RECORD_HEADER_SIZE))
     if length < 0 or offset + length > window.size:
         return None
@@ -148,9 +149,10 @@ def read_record(segment: Segment, window: Window, offset: int) -> RecordAt | Non
 def salvage_records(
     segment: Segment, window: Window, start: int, end: int, stop: int | None = None
 ) -> Iterator[RecordAt]:
-    """Every sound record in a region, found by its magic: for where a group's own header or directory is
-    lost. The salt makes it as good as certain that a payload is never taken for one. No record is looked for
-    at `stop` or after it."""
+    """Yields every intact record in a region, found by its magic, if a group's header or directory is lost.
+    The salt makes it practically certain that no payload is mistaken for one. Records at or after `stop` are
+    ignored.
+    """
     offset = start
     last = end - RECORD_HEADER_SIZE if stop is None else min(end - RECORD_HEADER_SIZE, stop - 1)
     while offset <= last:

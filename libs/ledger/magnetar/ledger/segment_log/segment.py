@@ -1,7 +1,7 @@
-"""One segment file: made, zero-filled ahead of its writer, sealed, opened again, recycled or removed.
+"""One segment file: creation, zero-filling ahead of the writer, sealing, opening, recycling and removal.
 
-Everything here blocks and runs in a pool, except what only looks at attributes. A segment counts as made when
-its header is synced and its name is in a synced directory.
+Everything here blocks and runs in a pool, except attribute reads. A segment counts as created when its header
+is synced and its name is in a synced directory.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ _ZEROS: Final = bytes(_FILL_SLICE)
 
 
 def segment_path(sequence: int) -> str:
-    """The path of the segment with this sequence."""
+    """Returns the path of the segment with this sequence."""
     return f"{SEGMENTS_DIRECTORY}/{sequence:016x}{_SUFFIX}"
 
 
 def compaction_path(sequence: int) -> str:
-    """Where compaction writes a segment before it counts: a file of this name is never read."""
+    """Returns the path of a compaction output before it counts: a file of this name is never read."""
     return f"{SEGMENTS_DIRECTORY}/{sequence:016x}{_NEW_SUFFIX}"
 
 
 def segment_sequences(disk: Disk) -> list[int]:
-    """Sequences of the segment files there are, oldest first; other names are left alone."""
+    """Returns the sequences of the existing segment files, oldest first; other names are ignored."""
     names = [name for name in disk.listdir(SEGMENTS_DIRECTORY) if name.endswith(_SUFFIX)]
     return sorted(int(name[: -len(_SUFFIX)], 16) for name in names)
 
 
 def leftover_paths(disk: Disk) -> tuple[list[str], list[str]]:
-    """(files of compactions that were cut short, spare files for recycling)."""
+    """Returns (files of interrupted compactions, spare files for recycling)."""
     names = disk.listdir(SEGMENTS_DIRECTORY)
     paths = [f"{SEGMENTS_DIRECTORY}/{name}" for name in names]
     unfinished = [path for path in paths if path.endswith(_NEW_SUFFIX)]
@@ -74,9 +74,9 @@ def leftover_paths(disk: Disk) -> tuple[list[str], list[str]]:
 class Segment:
     """An open file of the log.
 
-    `end` is where the next group goes; everything before `durable_end` is durable and may be read. `indexes`
+    `end` is the offset of the next group; everything before `durable_end` is durable and readable. `indexes`
     holds every ledger while the segment is open. Once sealed, `summaries` has a line per ledger and indexes
-    are read from the footer when asked for (see `load_index`).
+    are read from the footer on demand (see `load_index`).
     """
 
     def __init__(self, disk: Disk, header: SegmentHeader, file: DiskFile, path: str | None = None) -> None:
@@ -91,19 +91,19 @@ class Segment:
         self.last_group_sequence = 0
         self.failed = False
         self.unsealable = False
-        """Nothing is written to it any more, and sealing it failed: its indexes stay in memory."""
+        """Whether it accepts no writes and its sealing failed: its indexes stay in memory."""
         self.sealed = False
         self.sealed_at = 0.0
-        """Monotonic time of its sealing, or of the start when it was sealed before."""
+        """Monotonic time of its sealing, or of the start if it was sealed before."""
         self.retired = False
-        """On its way out: no reader begins on it."""
+        """Whether it is being removed: no new reader begins."""
         self._readers = 0
         self._unread: asyncio.Future[None] | None = None
         self.footer_offset = 0
         self.indexes: dict[LedgerRef, LedgerIndex] = {}
         self.summaries = FooterDirectory()
-        # A descriptor of its own: an error of the fill's sync must not be reported there instead of to the
-        # writer (Linux tells each open file of it once).
+        # A separate descriptor: otherwise an error of the fill's sync could be reported here instead of to
+        # the writer (Linux reports each error once per open file).
         self._fill_file: DiskFile | None = None
 
     @property
@@ -111,25 +111,25 @@ class Segment:
         return self.header.sequence
 
     def durable(self, group_sequence: int) -> Durable:
-        """This segment's end as the next group header states it."""
+        """Returns this segment's end for the next group header."""
         return Durable(group_sequence, self.sequence, self.durable_end)
 
     @property
     def lines(self) -> Mapping[LedgerRef, LedgerSummary]:
-        """Runs of each ledger. For a sealed segment no copy; for another a moment's view."""
+        """Returns the runs of each ledger: for a sealed segment without a copy, for another as of now."""
         if self.sealed:
             return self.summaries
         return {ref: index.summary(ref.id, ref.key) for ref, index in self.indexes.items()}
 
     def line(self, ref: LedgerRef) -> LedgerSummary | None:
-        """Runs of one ledger."""
+        """Returns the runs of one ledger."""
         if self.sealed:
             return self.summaries.get(ref)
         index = self.indexes.get(ref)
         return None if index is None else index.summary(ref.id, ref.key)
 
     def may_hold(self, ref: LedgerRef, entry_id: int) -> bool:
-        """Whether looking for an entry here can succeed; a cheap no saves loading an index."""
+        """Returns whether the segment may contain an entry; a cheap check that avoids loading an index."""
         if not self.sealed:
             return ref in self.indexes
         line = self.summaries.get(ref)
@@ -137,8 +137,8 @@ class Segment:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """While inside, the file stays open and what it is. On the loop."""
-        assert not self.retired, "nobody begins to read what is on its way out"
+        """Keeps the file open and unchanged within the context. On the loop."""
+        assert not self.retired, "a segment being removed takes no new readers"
         self._readers += 1
         try:
             yield
@@ -148,25 +148,27 @@ class Segment:
                 self._unread.set_result(None)
 
     async def retire(self) -> None:
-        """Let no more readers begin and wait for those inside."""
+        """Refuses new readers and waits for current ones."""
         self.retired = True
         if self._readers:
             self._unread = asyncio.get_running_loop().create_future()
             await self._unread
 
     def index_of(self, ref: LedgerRef) -> LedgerIndex:
-        """The open segment's index of a ledger, made when it is the ledger's first run here."""
+        """Returns the open segment's index of a ledger, created at the ledger's first run here."""
         index = self.indexes.get(ref)
         if index is None:
             index = self.indexes[ref] = LedgerIndex()
         return index
 
     def read(self, length: int, offset: int) -> bytes:
-        """Bytes of the file; what the disk cannot read of them is damaged. Raises OSError."""
+        """Reads bytes of the file; unreadable ones count as damaged. Raises OSError."""
         return read_around(self.file, self.path, length, offset)
 
     def fill(self, start: int, end: int) -> None:
-        """Write zeros from `start` to `end` and sync them. Raises OSError; the segment is then done for."""
+        """Writes zeros from `start` to `end` and syncs them. Raises OSError; the segment is then unusable for
+        writes.
+        """
         if self._fill_file is None:
             self._fill_file = self.disk.open(self.path)
         for offset in range(start, end, _FILL_SLICE):
@@ -176,7 +178,7 @@ class Segment:
         self._fill_file.fdatasync()
 
     def seal(self, entries_end: int) -> None:
-        """Write the footer at `entries_end`, cut the file after it, sync. What stood there is gone.
+        """Writes the footer at `entries_end`, truncates the file after it, and syncs.
 
         Raises OSError: then the segment stays unsealed and is scanned at the next start.
         """
@@ -193,7 +195,9 @@ class Segment:
             raise OSError(errno.EIO, "the footer does not read back as written", self.path)
 
     def read_footer(self) -> bool:
-        """Find the footer of a sealed segment and load its directory; False when there is no sound one."""
+        """Finds the footer of a sealed segment and loads its directory; returns False without an
+        intact one.
+        """
         size = self.file.size()
         if size < 2 * BLOCK or size % BLOCK:
             return False
@@ -223,7 +227,9 @@ class Segment:
         return True
 
     def load_index(self, ref: LedgerRef) -> LedgerIndex:
-        """A ledger's index from the footer of a sealed segment. Raises DataCorruption when it is damaged."""
+        """Loads a ledger's index from the footer of a sealed segment. Raises DataCorruption if it is
+        damaged.
+        """
         summary = self.summaries[ref]
         data = self.read(8 * summary.runs, self.footer_offset + summary.arrays_offset)
         arrays = decode_footer_arrays(data, summary, self.header.salt)
@@ -232,45 +238,45 @@ class Segment:
         return LedgerIndex.from_footer(summary, *arrays)
 
     def close(self) -> None:
-        """Close the descriptors; idempotent."""
+        """Closes the descriptors; idempotent."""
         self.file.close()
         if self._fill_file is not None:
             self._fill_file.close()
             self._fill_file = None
 
     def unlink(self) -> None:
-        """Close and remove the file, durably."""
+        """Closes and removes the file, durably."""
         self.close()
         self.disk.unlink(self.path)
         self.disk.sync_dir(SEGMENTS_DIRECTORY)
 
     def publish(self) -> None:
-        """Give a sealed output of compaction its name, durably: from now on it counts."""
+        """Gives a sealed compaction output its name, durably: from now on it counts."""
         path = segment_path(self.sequence)
         self.disk.rename(self.path, path)
         self.path = path
         self.disk.sync_dir(SEGMENTS_DIRECTORY)
 
     def recycle(self) -> str:
-        """Close and keep the file as a spare, durably; returns its path. It holds no segment any more."""
+        """Closes the file and keeps it as a spare, durably; returns its path. It is no longer a segment."""
         self.close()
         spare = f"{SEGMENTS_DIRECTORY}/{self.sequence:016x}{_SPARE_SUFFIX}"
         self.disk.rename(self.path, spare)
-        # Durable before anything is written to it: else the old name could come back with new bytes.
+        # Durable before the next write: otherwise the old name could return with new bytes.
         self.disk.sync_dir(SEGMENTS_DIRECTORY)
         return spare
 
 
 def new_header(rng: random.Random, sequence: int, created_ms: int, flags: int = 0) -> SegmentHeader:
-    """The header of a new segment: uuid and salt that no other file has."""
+    """Returns the header of a new segment, with a unique uuid and salt."""
     return SegmentHeader(rng.randbytes(16), sequence, created_ms, rng.getrandbits(32), flags)
 
 
 def create_segment(disk: Disk, header: SegmentHeader, filled_bytes: int, spare: str | None = None) -> Segment:
-    """A new, durable segment, zero-filled up to `filled_bytes`, or made of a spare file. Raises OSError.
+    """Creates a durable segment, zero-filled up to `filled_bytes`, or from a spare file. Raises OSError.
 
-    A spare's blocks are all written already, which is what filling is for; its old bytes are of another uuid
-    and salt.
+    A spare's blocks are already written, which is the purpose of filling; its old bytes have another uuid and
+    salt.
     """
     if spare is not None:
         return _recycled_segment(disk, header, spare)
@@ -293,7 +299,7 @@ def _recycled_segment(disk: Disk, header: SegmentHeader, spare: str) -> Segment:
     header = replace(header, flags=header.flags | FLAG_RECYCLED)
     segment = Segment(disk, header, disk.open(spare), spare)
     try:
-        # The new header first, the name after it: under a segment's name stands never an old header.
+        # The new header first, then the name: a segment's name never refers to an old header.
         segment.file.pwritev([encode_segment_header(header)], 0)
         segment.file.fdatasync()
         segment.publish()

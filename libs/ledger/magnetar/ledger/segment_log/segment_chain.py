@@ -1,7 +1,7 @@
-"""The row of segment files: the one written to, the next one made ready, the old ones sealed, spare ones.
+"""The sequence of segment files: the open one, the next one being prepared, sealed ones and spares.
 
-The slow work (zero-filling ahead of the writer, making the next file, sealing) happens in the pool while
-groups are written; the writer waits only when it gets ahead of it. Free space is watched here.
+The slow work (zero-filling ahead of the writer, creating the next file, sealing) happens in the pool while
+groups are written; the writer waits only if it overtakes it. Free space is monitored here.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from magnetar.ledger.segment_log.segment import Segment, create_segment, new_hea
 log = get_logger(__name__)
 
 RETRY_S: Final = 1.0
-"""How long after a failure to make a segment it is tried again."""
+"""Wait in seconds before segment creation is retried."""
 
 FILL_GROUP_BYTES_MAX: Final = 256 * 1024
-"""Filling ahead pays while groups are up to so large: it halves the time of a small sync, but doubles what a
-stream of large groups writes."""
+"""Group size in bytes up to which filling ahead pays: it halves the time of a small sync, but doubles the
+writes of a stream of large groups.
+"""
 
 SPACE_CHECK_S: Final = 0.1
-"""While the disk is full, how often an append looks whether there is space again."""
+"""Interval in seconds at which appends check the free space of a full disk."""
 
 _FILL_STEPS: Final = 4
-"""The distance that is filled ahead is filled in this many steps."""
+"""Number of steps in which the distance ahead is filled."""
 
 
 class SegmentChain:
-    """Owner of the open segment. Everything is called on the loop.
+    """Owns the open segment. All calls on the loop.
 
-    `on_ready()` is called when a `reserve` that answered None may be tried again, `on_unavailable(error)`
-    when there is no segment to write to and none could be made; that is then retried until it succeeds.
+    `on_ready()` is called when a `reserve` that returned None may be retried, `on_unavailable(error)` when no
+    segment exists and none could be created; creation is then retried until it succeeds.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class SegmentChain:
         self._spares = spares
         self._inventory = inventory
         self._unlisted: Segment | None = None
-        """Made, and not on the list of segments yet."""
+        """The segment created but not yet in the segment list."""
         self._loop = asyncio.get_running_loop()
         self._active: Segment | None = active
         self._next: Segment | None = None
@@ -92,17 +93,17 @@ class SegmentChain:
 
     @property
     def active(self) -> Segment | None:
-        """The segment that groups are written to; None after a failure until a fresh one is there."""
+        """The segment that groups are written to; None after a failure until a new one is ready."""
         return self._active
 
     def is_full(self) -> bool:
-        """Whether free space is under the reserve; looks again by itself while it is."""
+        """Returns whether free space is below the reserve; checks again by itself while it is."""
         if self._full and self._clock.monotonic() - self._space_checked_at >= SPACE_CHECK_S:
             self._check_space()
         return self._full
 
     def look_at_space(self) -> str | None:
-        """How short free space is when it is under the reserve; None when it is not. The look is a fresh one.
+        """Checks free space now; returns how short it is when it is below the reserve, otherwise None.
 
         Raises OSError.
         """
@@ -114,12 +115,12 @@ class SegmentChain:
         return f"the disk has {self._free_bytes} free bytes, and the log keeps {reserve} in reserve"
 
     def next_sequence(self) -> int:
-        """A segment sequence that is nobody else's."""
+        """Returns a new segment sequence."""
         self._last_sequence += 1
         return self._last_sequence
 
     async def discard(self, segment: Segment) -> None:
-        """Take the file of a segment that is over, durably: to be written again, or to remove it.
+        """Recycles or removes the file of a segment no longer needed, durably.
 
         Raises OSError; the next start then finds the segment again.
         """
@@ -132,9 +133,10 @@ class SegmentChain:
         self._check_space()
 
     def reserve(self, length: int) -> Segment | None:
-        """The segment in which the next `length` bytes may be written at `end`, or None: wait for `on_ready`.
+        """Returns the segment in which the next `length` bytes may be written at `end`, or None: wait for
+        `on_ready`.
 
-        Only called when no group is in flight.
+        Call it only while no group is in flight.
         """
         self._check_space()
         size = self._config.segment_size_bytes
@@ -149,7 +151,7 @@ class SegmentChain:
         end = segment.end + length
         if end > segment.filled_end:
             if self._filling is segment:
-                # The fill would write its zeros over the group.
+                # Otherwise the fill would overwrite the group with zeros.
                 self._waiting = True
                 return None
             segment.filled_end = end
@@ -161,8 +163,9 @@ class SegmentChain:
         return segment
 
     def abandon_active(self) -> None:
-        """A group failed in the open segment: nothing is written to it any more but a footer at its durable
-        end."""
+        """Abandons the open segment after a failed group: only a footer at its durable end is still
+        written.
+        """
         segment = self._active
         assert segment is not None, "a group was in flight in it"
         segment.failed = True
@@ -171,7 +174,7 @@ class SegmentChain:
         self._prepare()
 
     async def close(self) -> None:
-        """Wait for work under way and seal the open segment; a next start finds nothing to repair."""
+        """Waits for background work and seals the open segment; the next start has nothing to repair."""
         self._closing = True
         if self._retry is not None:
             self._retry.cancel()
@@ -186,7 +189,7 @@ class SegmentChain:
             await self._seal(active)
 
     async def abort(self) -> None:
-        """Stop without leaving anything tidy, as after a failed start."""
+        """Stops without sealing, as after a failed start."""
         self._closing = True
         for task in list(self._tasks):
             task.cancel()
@@ -266,7 +269,7 @@ class SegmentChain:
             self._fill_task = self._spawn(self._fill(segment))
 
     async def _fill(self, segment: Segment) -> None:
-        """Zero-fill in steps until the writer has its distance again."""
+        """Zero-fills in steps until the writer has its distance again."""
         config = self._config
         step = max(BLOCK, config.fill_ahead_bytes // _FILL_STEPS // BLOCK * BLOCK)
         target = min(segment.end + config.fill_ahead_bytes + step, config.segment_size_bytes)

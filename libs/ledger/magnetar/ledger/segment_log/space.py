@@ -1,7 +1,7 @@
-"""Giving back the space of ledgers that are gone: segments without live bytes are removed, others rewritten.
+"""Space reclamation after ledger deletions: removes segments without live bytes, rewrites others.
 
-Which ledgers are gone is decided elsewhere (`ledger.garbage_collector`); here their bytes are counted, and
-files go away one after the other: first a durable replacement, then the last reader, then the file.
+`ledger.garbage_collector` decides which ledgers are deleted; this module counts their bytes and removes files
+in order: first a durable replacement, then the last reader, then the file.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from prometheus_client import Counter, Gauge
 log = get_logger(__name__)
 
 INPUTS_MAX: Final = 8
-"""Segments that are merged into one at most."""
+"""Maximum segments merged into one."""
 
 SORT_LEDGERS_MIN: Final = 8
 SORT_RUNS_MIN: Final = 4
-"""A segment is sorted when it holds so many ledgers with so many runs each, on average."""
+"""Minimum ledgers, and average runs per ledger, of a segment that is worth sorting."""
 
 IDLE_SHARE: Final = 3
-"""After each slice compaction rests at least so many times as long as the slice took."""
+"""Minimum pause after each compaction slice, as a multiple of the slice's duration."""
 
 SEGMENTS = Gauge("magnetar_log_segments", "Segment files of the log.", registry=REGISTRY)
 LIVE_BYTES = Gauge(
@@ -82,7 +82,7 @@ CONFLICTS = Counter(
 
 @dataclass(frozen=True, slots=True)
 class SegmentSpace:
-    """How much of a segment is in use, bytes with headers."""
+    """Used bytes of a segment, including headers."""
 
     live: int
     total: int
@@ -93,12 +93,12 @@ class SegmentSpace:
 
 
 def line_bytes(line: LedgerSummary) -> int:
-    """About how many bytes a ledger takes in a segment, headers and index included."""
+    """Returns the approximate bytes of a ledger in a segment, including headers and index."""
     return line.byte_length + 128 * line.runs + 128
 
 
 def space_of(segment: Segment, dead: Collection[LedgerRef]) -> SegmentSpace:
-    """Live bytes of a segment when these ledgers are deleted."""
+    """Returns the live bytes of a segment without these deleted ledgers."""
     total = live = 0
     for ref, line in segment.lines.items():
         size = line_bytes(line)
@@ -109,36 +109,36 @@ def space_of(segment: Segment, dead: Collection[LedgerRef]) -> SegmentSpace:
 
 
 class LogSegments(Protocol):
-    """The segments of a log, as far as giving back their space concerns them."""
+    """The interface of a log's segments for space reclamation."""
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """Every segment that holds a group."""
+        """Returns every segment with a group."""
         ...
 
     @property
     def inventory(self) -> SegmentInventory | None:
-        """The list of segment files; None where none is kept."""
+        """The list of segment files; None if none is kept."""
         ...
 
     def finished_segments(self) -> list[Segment]:
-        """Those that take no more writes, oldest first."""
+        """Returns the segments that accept no more writes, oldest first."""
         ...
 
     def segments_of(self, ref: LedgerRef) -> list[Segment]:
-        """Where a ledger's records are."""
+        """Returns the segments with a ledger's records."""
         ...
 
     def next_sequence(self) -> int:
-        """A segment sequence that no other segment has."""
+        """Returns a new segment sequence."""
         ...
 
     def replace(self, inputs: Sequence[Segment], output: Segment | None) -> None:
-        """Have reads find in `output` what they found in `inputs`."""
+        """Redirects reads from `inputs` to `output`."""
         ...
 
     async def discard(self, segment: Segment) -> None:
-        """Remove or recycle the file of a replaced segment that has no readers. Raises OSError."""
+        """Removes or recycles the file of a replaced segment without readers. Raises OSError."""
         ...
 
 
@@ -164,18 +164,18 @@ class SpaceKeeper:
         self._duplicated: set[int] | None = None
         self._stop = asyncio.Event()
         self.deleted_ledger_bytes = 0
-        """Total of files deleted because all of their ledgers were; since the start."""
+        """Bytes of files deleted because all of their ledgers were; since the start."""
         self.compacted_bytes = 0
-        """By which files shrank as they were rewritten; since the start."""
+        """Bytes by which files shrank in rewrites; since the start."""
 
     def stop(self) -> None:
-        """Let a `reclaim` under way end soon, and begin nothing more."""
+        """Ends a running `reclaim` soon, and starts no more."""
         self._stop.set()
 
     async def reclaim(self, dead: Collection[LedgerRef]) -> None:
-        """Remove what holds nothing but dead ledgers, rewrite what holds little else.
+        """Removes segments with only dead ledgers, rewrites those with few live bytes.
 
-        A failure of the disk ends it with a log line; what was not done is found again next time.
+        A disk failure ends it with a log line; the rest is found again next time.
         """
         try:
             await self._remove_dead(dead)
@@ -190,21 +190,22 @@ class SpaceKeeper:
         DEAD_BYTES.set(sum(space.total - space.live for space in spaces.values()))
 
     async def _spaces(self, dead: Collection[LedgerRef]) -> dict[Segment, SegmentSpace]:
-        """Total of all sealed segments; counted in the pool, for there may be many ledgers."""
+        """Returns the space of all sealed segments; counted in the pool, for there may be many ledgers."""
         segments = self._log.finished_segments()
         return await self._pool.run(lambda: {segment: space_of(segment, dead) for segment in segments})
 
     async def _remove_dead(self, dead: Collection[LedgerRef]) -> None:
         for segment, space in (await self._spaces(dead)).items():
-            # One in which nothing could be read at all stays, for somebody to look at.
+            # A segment that is entirely unreadable stays, for an operator to examine.
             if space.total and not space.live and not self._blocked([segment]) and not self._stop.is_set():
                 size = segment.file.size()
                 await self._replace([segment], None)
                 log.info("segment removed: its ledgers are gone", segment=segment.sequence, bytes=size)
 
     def _blocked(self, segments: Sequence[Segment]) -> bool:
-        """Whether an older segment that could not be sealed still needs the first group of one of these,
-        which names its durable end."""
+        """Returns whether an older unsealable segment still needs the first group of one of these, which
+        records its durable end.
+        """
         open_ones = [each.sequence for each in self._log.segments if not each.sealed and each not in segments]
         return any(
             not segment.header.flags & FLAG_SORTED
@@ -213,7 +214,9 @@ class SpaceKeeper:
         )
 
     async def _pick(self, dead: Collection[LedgerRef]) -> list[Segment]:
-        """Segments to compact next: together, or one alone to keep its order; may be empty."""
+        """Returns the segments to compact next: several together, or one alone to keep its order; may be
+        empty.
+        """
         if self._duplicated is None:
             finished = self._log.finished_segments()
             self._duplicated = await self._pool.run(lambda: duplicated_segments(finished))
@@ -257,7 +260,7 @@ class SpaceKeeper:
         return len(segment.lines) >= SORT_LEDGERS_MIN and runs >= SORT_RUNS_MIN * len(segment.lines)
 
     async def _rewrite(self, inputs: list[Segment], dead: Collection[LedgerRef]) -> bool:
-        """Write one output and put it in the place of its inputs; False when now is not the time.
+        """Writes one output and replaces its inputs with it; returns False if it must not run now.
 
         Raises OSError.
         """
@@ -321,7 +324,7 @@ class SpaceKeeper:
         )
 
     async def _slice(self, rewrite: Rewrite) -> int:
-        """One step, then a rest that keeps to the rate and leaves the processor to others."""
+        """Runs one step, then pauses to keep to the rate and leave the processor to other work."""
         start = self._clock.monotonic()
         size = await self._pool.run(rewrite.step)
         took = self._clock.monotonic() - start
@@ -331,11 +334,13 @@ class SpaceKeeper:
         return size
 
     def _fits(self, length: int) -> bool:
-        """Compaction may use the half of the reserve that cursors may not: it is how a full disk empties."""
+        """Returns whether the output fits. Compaction may use the half of the reserve that cursors may not:
+        it is how a full disk is emptied.
+        """
         return self._disk.free_bytes() - length >= self._config.reserve_bytes // 2
 
     def _elsewhere(self, ref: LedgerRef, inputs: Sequence[Segment]) -> list[Segment]:
-        """Finished segments, not among the inputs, whose entries of a ledger may be copies of theirs."""
+        """Returns finished segments, except the inputs, whose entries of a ledger may be copies of theirs."""
         ranges = [line for segment in inputs if (line := segment.line(ref)) is not None]
         return [
             segment
@@ -346,7 +351,7 @@ class SpaceKeeper:
         ]
 
     async def _replace(self, inputs: Sequence[Segment], output: Segment | None) -> None:
-        """The output, durable by now, stands for its inputs; these go when nobody reads them any more."""
+        """Replaces inputs by a durable output; the inputs are removed once they have no readers."""
         inventory = self._log.inventory
         if output is not None and inventory is not None:
             await self._pool.run(partial(inventory.add, output.sequence))
@@ -361,8 +366,9 @@ class SpaceKeeper:
 
 
 def duplicated_segments(segments: Sequence[Segment]) -> set[int]:
-    """Segments whose records a later, sorted segment holds as well: inputs of a compaction that was
-    interrupted between its last two steps. Blocks."""
+    """Returns segments whose records are also in a later, sorted segment: inputs of a compaction interrupted
+    between its last two steps. Blocks.
+    """
     found = set()
     for output in segments:
         if not output.header.flags & FLAG_SORTED:
@@ -374,7 +380,9 @@ def duplicated_segments(segments: Sequence[Segment]) -> set[int]:
 
 
 def _is_copied(segment: Segment, output: Segment) -> bool:
-    """Whether the first run of a ledger they share is in both: records of an input go as a whole."""
+    """Returns whether the first run of a shared ledger is in both: an input's records are copied as a
+    whole.
+    """
     for ref, line in segment.lines.items():
         copied = output.lines.get(ref)
         if copied is None or not _overlap(line, copied):

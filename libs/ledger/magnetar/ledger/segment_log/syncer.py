@@ -19,13 +19,13 @@ from magnetar.common.runtime.disk import Buffer, DiskFile
 from prometheus_client import Histogram
 
 INLINE_BYTES_MAX: Final = 4096
-"""A larger group is never synced on the loop."""
+"""Size in bytes above which a group is never synced on the loop."""
 
 INLINE_SYNC_S_MAX: Final = 400e-6
-"""Syncs must lately have been quicker than this to be made on the loop."""
+"""Average sync time in seconds below which syncs may run on the loop."""
 
 _AVERAGE_WEIGHT: Final = 0.05
-"""How much the newest sync counts in the moving average."""
+"""Weight of the newest sync in the moving average."""
 
 SYNC_SECONDS: Final = Histogram(
     "magnetar_log_sync_seconds",
@@ -36,7 +36,7 @@ SYNC_SECONDS: Final = Histogram(
 
 
 class Syncer(Protocol):
-    """See the module."""
+    """Writes groups durably; see the module."""
 
     def start(self) -> None: ...
 
@@ -50,14 +50,14 @@ class Syncer(Protocol):
         sync: bool,
         busy: bool,
     ) -> None:
-        """Write `buffers` at `offset`, sync if asked, then `done(error)` on the loop.
+        """Writes `buffers` at `offset`, syncs if requested, then calls `done(error)` on the loop.
 
-        `busy` says that the loop has other work to do meanwhile.
+        `busy` means that the loop has other work meanwhile.
         """
         ...
 
     def close(self) -> None:
-        """Wait for the submission under way and take no more; idempotent."""
+        """Waits for the submission in progress and accepts no more; idempotent."""
         ...
 
 
@@ -65,10 +65,11 @@ _Job = tuple[DiskFile, Sequence[Buffer], int, bool, Callable[[OSError | None], N
 
 
 class InlineWhileQuick:
-    """Whether to sync on the loop itself: a hand-over and back costs about as much as a quick disk's sync.
+    """Decides whether to sync on the loop itself: a thread hand-over and back costs about as much as a fast
+    disk's sync.
 
-    So a small group on an idle loop is synced inline while a moving average of syncs stays quick; one slow
-    sync after another moves the average, and the work leaves the loop by itself.
+    A small group on an idle loop is synced inline while the moving average of syncs stays low; repeated slow
+    syncs raise the average, and syncs move to the thread.
     """
 
     __slots__ = ("average_s",)
@@ -80,13 +81,13 @@ class InlineWhileQuick:
         return not busy and self.average_s <= INLINE_SYNC_S_MAX and sum(map(len, buffers)) <= INLINE_BYTES_MAX
 
     def took(self, elapsed_s: float) -> None:
-        """Note how long a write and its sync took, wherever they were made."""
+        """Records the duration of a write and its sync, wherever they ran."""
         self.average_s += (elapsed_s - self.average_s) * _AVERAGE_WEIGHT
         SYNC_SECONDS.observe(elapsed_s)
 
 
 class ThreadSyncer:
-    """A thread that writes and syncs, both without the interpreter lock; the loop itself when cheaper."""
+    """Writes and syncs in a thread, without the interpreter lock; on the loop if that is cheaper."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -125,7 +126,7 @@ class ThreadSyncer:
             error = self._write(file, buffers, offset, sync)
             try:
                 self._loop.call_soon_threadsafe(done, error)
-            except RuntimeError:  # the loop was closed without waiting: nobody is left to hear of it
+            except RuntimeError:  # the loop was closed without waiting: there is no callback left to run
                 return
 
     def _write(self, file: DiskFile, buffers: Sequence[Buffer], offset: int, sync: bool) -> OSError | None:

@@ -1,11 +1,11 @@
-"""Possible content of a torn last group, and the meaning of its loss.
+"""Possible content of a torn last group, and the consequences of its loss.
 
 One group is in flight at a time, and it is answered once it is synced. So a torn group that no later one
-names durable was never answered, unless the disk lost what it had synced. That is another doubt than an
-emptied disk or damage among durable groups: there confirmed entries certainly may be missing.
+records as durable was never answered, unless the disk lost synced data. An emptied disk, or damage among
+durable groups, is worse: confirmed entries may certainly be missing.
 
-The group's directory, if it is sound, names each record. Then nothing is missing of ledgers that it does not
-name, nor of those whose records are all sound.
+The group's directory, if intact, lists each record. Then nothing is missing of ledgers that it does not list,
+nor of those whose records are all intact.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from magnetar.ledger.segment_log.scan import GroupAt
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """All that may be missing was in a last group, which nothing says was durable."""
+    """Data loss limited to a last group that is not known to have been durable."""
 
     ledgers: frozenset[LedgerRef] | None
-    """Those it named with records that are lost; None: any."""
+    """The ledgers of lost records in it; None: any."""
 
     def joined(self, other: Torn) -> Torn:
-        """Both."""
+        """Returns the union of both."""
         if self.ledgers is None or other.ledgers is None:
             return Torn(None)
         return Torn(self.ledgers | other.ledgers)
 
 
 class OnDoubt(Protocol):
-    """Told why entries or marks may be lost; without `torn` it may be any of any ledger. Blocks until that is
-    durably noted; raises OSError."""
+    """Called with the reason why entries or marks may be lost; without `torn`, any record of any ledger.
+    Blocks until that is durably recorded; raises OSError.
+    """
 
     def __call__(self, reason: str, torn: Torn | None = None) -> None: ...
 
@@ -45,7 +46,7 @@ Directory: TypeAlias = Callable[[GroupAt], "list[DirectoryEntry] | None"]
 
 
 def torn_by(groups: Collection[GroupAt], directory: Directory, kept: Collection[EncodedRecord]) -> Torn:
-    """Loss in groups with sound headers and nothing unexplained between them."""
+    """Returns the loss in groups with intact headers and nothing unexplained between them."""
     sound = Counter((each.ledger_id, each.ledger_key, each.first_entry_id, each.entry_count) for each in kept)
     lost: set[LedgerRef] = set()
     for group in groups:

@@ -1,8 +1,8 @@
-"""Reading around what a disk cannot read any more.
+"""Reads around blocks that a disk cannot read any more.
 
-A sector that is gone is damage like a flipped bit: the checksums tell what it costs, and nothing else is lost
-with it. So what a failed read asked for is read again block by block, and a block that stays unreadable comes
-back as bytes that no checksum accepts. They are not zeros, which would say that nothing was written there.
+A lost sector is damage like a flipped bit: the checksums show what it affects, and nothing else is lost. So a
+failed read is repeated block by block, and an unreadable block is returned as bytes that no checksum accepts.
+They are not zeros, which would mean that nothing was written there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 _FILLER: Final = b"\xee" * BLOCK
 _MEDIUM_ERRORS: Final = frozenset({errno.EIO, errno.ENODATA, errno.EBADMSG})
-"""Errors of Linux for a lost sector, or a checksum that does not match."""
+"""Linux errors for a lost sector, or a checksum mismatch."""
 
 READ_ERRORS = Counter(
     "magnetar_log_read_errors",
@@ -31,14 +31,15 @@ READ_ERRORS = Counter(
 
 
 def is_unreadable(error: OSError) -> bool:
-    """Whether a failed read says that the bytes are lost, rather than that the disk cannot be used."""
+    """Returns whether a failed read means that the bytes are lost, rather than that the disk is unusable."""
     return error.errno in _MEDIUM_ERRORS
 
 
 def read_around(
     file: DiskFile, path: str, length: int, offset: int, on_lost: Callable[[int], None] | None = None
 ) -> bytes:
-    """`file.pread`, with filler in the place of blocks that cannot be read; `on_lost` hears of each of them.
+    """Reads like `file.pread`, with filler in place of unreadable blocks; `on_lost` is called for each of
+    them.
 
     Blocks. Raises OSError for any other failure.
     """

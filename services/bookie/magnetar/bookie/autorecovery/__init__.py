@@ -1,1 +1,1 @@
-"""Auto-recovery: what ledgers lack in copies is found, copied and recorded by the bookies themselves."""
+"""Auto-recovery: bookies find, copy and record missing replicas of ledgers."""

@@ -1,14 +1,12 @@
-"""The auditor: marks ledgers that name a lost or decommissioned bookie or have gaps, and unfinished
-recoveries.
+"""The auditor: marks ledgers on lost or decommissioned bookies, ledgers with gaps, and unfinished recoveries.
 
-It checks all ledgers when a bookie has been away for `lostBookieRecoveryDelay`, when an operator
-decommissions one, a while after its election, and every `auditorPeriodicBookieCheckInterval`. A bookie that
-comes back is no longer lost; replication workers check which bookies are up and drop marks that they have not
-started. Nothing here decides what is deleted, so a ledger that is created while a pass is under way, and
-missed by it, waits for the next one without harm.
+It checks all ledgers after a bookie was away for `lostBookieRecoveryDelay`, after an operator decommissions
+one, a while after its election, and every `auditorPeriodicBookieCheckInterval`. A bookie that returns is no
+longer lost; replication workers check which bookies are up and drop marks that they have not started. The
+auditor deletes nothing, so a ledger created during a pass and missed by it safely waits for the next one.
 
-A decommissioned bookie has left when a pass, begun after it took no more fragments, finds no entry on it:
-then its cookie goes together with the operator's wish.
+A decommission is complete when a pass, begun after the bookie stopped accepting fragments, finds no entry on
+it: then its cookie and the decommission request are removed together.
 """
 
 from __future__ import annotations
@@ -35,17 +33,19 @@ from magnetar.common.runtime.clock import Clock
 log = get_logger(__name__)
 
 MARKS_AT_ONCE: Final = 64
-"""Marks in one transaction; etcd takes 128 operations by default."""
+"""Marks per transaction; etcd's default limit is 128 operations."""
 
 LEDGERS_AT_ONCE: Final = 64
-"""Ledgers looked at before the loop gets its turn."""
+"""Ledgers checked before yielding to the event loop."""
 
 PAUSE_S: Final = 1.0
-"""Between two passes at least; after one that failed, too."""
+"""Minimum seconds between two passes, also after a failed one."""
 
 
 class Auditor:
-    """One term of office. `run` raises MetadataError, VersionMismatch of the office when that is lost."""
+    """One leader term of the auditor. `run` raises MetadataError, or VersionMismatch if the leadership is
+    lost.
+    """
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Auditor:
         self._looked_for: frozenset[str] = frozenset()
         self._next_pass = clock.monotonic() + config.lost_bookie_recovery_delay_s
         self._left: dict[str, set[int]] = {}
-        """Ledgers marked because of each bookie that shall leave, while their marks are there."""
+        """Ledgers marked because of each bookie being decommissioned, while their marks exist."""
 
     async def run(self) -> None:
         stop_bookies = self._view.on_bookies(self._wake.set)
@@ -88,10 +88,10 @@ class Auditor:
         for ledgers in self._left.values():
             ledgers.discard(ledger_id)
             if not ledgers:
-                self._wake.set()  # time to see whether the bookie holds nothing any more
+                self._wake.set()  # check whether the bookie is empty
 
     async def _look(self) -> None:
-        """Make a pass if there is a reason for one."""
+        """Makes a pass if there is a reason for one."""
         now = self._clock.monotonic()
         self._lost.update(self._view.cookies, self._view.registry.bookies, now)
         lost = self._lost.lost(now)
@@ -117,7 +117,7 @@ class Auditor:
         self._next_pass = self._clock.monotonic() + interval if interval else float("inf")
 
     async def _wait(self) -> None:
-        """Until something happened or a time has come; not less than a pause."""
+        """Waits for an event or a due time, at least the minimum pause."""
         await asyncio.sleep(PAUSE_S)
         now = self._clock.monotonic()
         self._lost.update(self._view.cookies, self._view.registry.bookies, now)
@@ -132,14 +132,14 @@ class Auditor:
             pass
 
     def _taking_nothing(self, leaving: Collection[str]) -> set[str]:
-        """Those that leave and get no new fragments any more."""
+        """Returns the bookies being decommissioned that accept no new fragments any more."""
         up = self._view.registry.bookies
         return {bookie for bookie in leaving if bookie not in up or up[bookie].read_only}
 
     async def _pass(
         self, wanted: frozenset[str], leaving: frozenset[str], takes_nothing: Collection[str]
     ) -> None:
-        """Look at every ledger once and mark what needs it."""
+        """Checks every ledger once and marks those that need repair."""
         self._left = {bookie: set() for bookie in sorted(leaving)}
         found = dict.fromkeys(sorted(leaving), 0)
         seen = marked = 0
@@ -150,7 +150,7 @@ class Auditor:
                 marked += await self._mark(batch, wanted, found)
                 await asyncio.sleep(0)
         if wanted or marked:
-            log.info("all ledgers were looked at", ledgers=seen, marked=marked, lost=sorted(wanted))
+            log.info("all ledgers were checked", ledgers=seen, marked=marked, lost=sorted(wanted))
         for bookie in found:
             if found[bookie] or bookie not in takes_nothing:
                 await self._note_progress(bookie, found[bookie])
@@ -158,7 +158,7 @@ class Auditor:
                 await self._let_go(bookie)
 
     async def _mark(self, items: Collection[Versioned], wanted: frozenset[str], found: dict[str, int]) -> int:
-        """Mark those of a few ledgers that need it; returns how many got a mark or a larger one."""
+        """Marks those of some ledgers that need repair; returns the number of new or extended marks."""
         fresh: list[tuple[LedgerMetadata, list[str]]] = []
         larger: list[tuple[LedgerMetadata, list[str]]] = []
         known = self._view.cookies
@@ -169,7 +169,7 @@ class Auditor:
                 log.error("a ledger's metadata cannot be read", key=item.key, reason=str(error))
                 continue
             used = bookies_in_use(ledger)
-            # A bookie without cookie and registration does not exist any more.
+            # A bookie without cookie and registration no longer exists.
             missing = sorted(
                 bookie
                 for bookie in used
@@ -179,7 +179,9 @@ class Auditor:
                 if bookie in found:
                     found[bookie] += 1
                     self._left[bookie].add(ledger.ref.id)
-            unfinished = ledger.state == LedgerMetadata.IN_RECOVERY  # the client that recovers it may be gone
+            unfinished = (
+                ledger.state == LedgerMetadata.IN_RECOVERY
+            )  # the client running its recovery may be gone
             if not missing and not ledger.gaps and not unfinished:
                 continue
             mark = self._view.marks.get(ledger.ref.id)
@@ -200,7 +202,7 @@ class Auditor:
     async def _mark_fresh(
         self, fresh: list[tuple[LedgerMetadata, list[str]]]
     ) -> list[tuple[LedgerMetadata, list[str]]]:
-        """Write new marks in one transaction; returns them all when one of them exists already."""
+        """Writes new marks in one transaction; returns all of them if one of them exists already."""
         now_ms = self._clock.wall_ms()
         ops: list[Op] = [self._leadership.check()]
         for ledger, missing in fresh:
@@ -226,7 +228,7 @@ class Auditor:
         await self._commit_about(bookie_id, ops)
 
     async def _let_go(self, bookie_id: str) -> None:
-        """Nothing is left on a bookie: its identity goes together with the wish that it should."""
+        """Removes a drained bookie's identity together with its decommission request."""
         key, cookie_key = self._keys.decommission(bookie_id), self._keys.cookie(bookie_id)
         wish, cookie = await self._metadata.get(key), await self._metadata.get(cookie_key)
         if wish is None:

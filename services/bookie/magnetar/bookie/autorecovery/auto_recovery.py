@@ -1,4 +1,4 @@
-"""Auto-recovery as a bookie runs it: candidate, replication worker, doubts, scrub, decommissioning."""
+"""A bookie's auto-recovery: election, replication worker, limbo repair, scrub, decommission."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from magnetar.ledger.quorum.striping import Striping
 
 
 class AutoRecovery:
-    """Everything of one bookie's auto-recovery. Metadata, registry and clients stay their owner's.
+    """All parts of one bookie's auto-recovery. The caller owns metadata, registry and clients.
 
-    `clients.client(bookie_id)` has to reach this bookie too. `set_read_only(True)` is called when an operator
-    wants the bookie gone, `set_read_only(False)` when he thinks better of it; both are plain calls.
-    `data_check` says whether everything has to be looked through after a doubt.
+    `clients.client(bookie_id)` must reach this bookie too. `set_read_only(True)` is called when an operator
+    decommissions the bookie, `set_read_only(False)` when the request is withdrawn; both are plain calls.
+    `data_check` records whether all data must be scrubbed after possible loss.
     """
 
     def __init__(
@@ -113,11 +113,13 @@ class AutoRecovery:
         self._decommission = DecommissionFollower(bookie_id, metadata, keys, self.view, set_read_only)
 
     def start(self) -> None:
-        """Begin in the background, whether or not metadata answers now. The registry was started before."""
+        """Starts in the background, even while metadata is unavailable. The registry must be started
+        before.
+        """
         self._tasks.spawn(self._start(), "start")
 
     async def close(self) -> None:
-        """Stop where it is, give up office and locks; idempotent."""
+        """Stops immediately and gives up leadership and locks; idempotent."""
         await self._worker.close()
         await self._tasks.close()
         await self.view.close()

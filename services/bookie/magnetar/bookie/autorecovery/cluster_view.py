@@ -1,4 +1,4 @@
-"""The view of the cluster in a bookie's auto-recovery, updated by watches and shared by its parts."""
+"""The cluster as seen by a bookie's auto-recovery: kept current by watches, shared by all parts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A ledger's mark as under-replicated, as it was last seen."""
+    """A ledger's under-replication mark, as last read."""
 
     version: int
     missing: tuple[str, ...]
-    """Bookies that its fragments name and that are lost; empty: it may have gaps only."""
+    """Lost bookies in the ledger's fragments; empty if it may only have gaps."""
 
 
 class ClusterView:
-    """Bookies that are up, that exist and that shall leave, and the ledgers that lack copies."""
+    """Registered bookies, known bookies, bookies being decommissioned, and under-replicated ledgers."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, registry: BookieRegistry) -> None:
         self.registry = registry
@@ -56,7 +56,7 @@ class ClusterView:
         registry.on_change(self._notify_bookies)
 
     async def start(self) -> None:
-        """Follow from now on; returns once everything is known. Waits while metadata is away."""
+        """Starts following and returns once everything is loaded. Waits while metadata is unavailable."""
         self._tasks.spawn(self.cookies.run(), "cookies")
         self._tasks.spawn(self.decommissions.run(), "decommissions")
         self._tasks.spawn(self.marks.run(), "marks")
@@ -65,18 +65,22 @@ class ClusterView:
         )
 
     async def close(self) -> None:
-        """Follow no more; idempotent."""
+        """Stops following; idempotent."""
         self._bookie_listeners.clear()
         self._mark_listeners.clear()
         await self._tasks.close()
 
     def on_bookies(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` when a bookie comes, goes, changes its mode or shall leave; gives its end."""
+        """Calls `listener` when a bookie registers, leaves, changes its mode or is decommissioned; returns a
+        function that removes the listener.
+        """
         self._bookie_listeners.append(listener)
         return lambda: _discard(self._bookie_listeners, listener)
 
     def on_mark(self, listener: Callable[[int, Mark | None], None]) -> Callable[[], None]:
-        """Call `listener(ledger id, mark)` when a mark appears, changes or goes; gives the end of that."""
+        """Calls `listener(ledger id, mark)` when a mark is added, changed or removed; returns a function that
+        removes the listener.
+        """
         self._mark_listeners.append(listener)
         return lambda: _discard(self._mark_listeners, listener)
 
@@ -84,11 +88,11 @@ class ClusterView:
         return bookie_id in self.registry.bookies
 
     def leaves(self, bookie_id: str) -> bool:
-        """An operator wants it gone."""
+        """Returns whether an operator is decommissioning the bookie."""
         return bookie_id in self.decommissions
 
     def _mark(self, data: bytes, version: int) -> Mark:
-        # A lost bookie's ledgers are many and name the same few bookies.
+        # A lost bookie has many ledgers, which name the same few bookies.
         missing = tuple(sorted(decode(UnderReplicated, data).missing_bookie_ids))
         if len(self._missing) > 1000:
             self._missing.clear()

@@ -1,6 +1,6 @@
-"""A bookie that an operator wants gone: told from metadata, it becomes read-only until the wish is withdrawn.
+"""Decommission of this bookie: it becomes read-only until an operator withdraws the request.
 
-When the wish goes together with the bookie's cookie, nothing is left on it: it stays read-only, and its
+When the request is removed together with the bookie's cookie, the bookie is empty: it stays read-only, its
 process may be stopped and its directory deleted.
 """
 
@@ -22,7 +22,7 @@ RETRY_AFTER_S: Final = 1.0
 
 
 class DecommissionFollower:
-    """Tells this bookie what an operator wishes; `set_read_only` is a plain call."""
+    """Follows the decommission request of this bookie; `set_read_only` is a plain call."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class DecommissionFollower:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the bookie has left."""
+        """Runs until the bookie is decommissioned."""
         stop = self._view.on_bookies(self._changed.set)
         try:
             while True:
@@ -65,7 +65,9 @@ class DecommissionFollower:
             await self._changed.wait()
 
     async def _exists(self) -> bool:
-        """Whether the bookie has its cookie; the wish goes together with it, or alone."""
+        """Returns whether the bookie's cookie exists. A completed decommission removes the cookie, a
+        withdrawn one does not.
+        """
         while True:
             try:
                 return await self._metadata.get(self._cookie_key) is not None

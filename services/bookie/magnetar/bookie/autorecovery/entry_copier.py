@@ -1,7 +1,7 @@
-"""Copies what one bookie should have of a range of entries, from sound replicas, durably.
+"""Copies a bookie's share of a range of entries from intact replicas, durably.
 
-Each record is checked by its CRCs before it is passed on, as it is; a replica that lacks or has damaged an
-entry is followed by the next. Copying again what is there already is harmless: records are equal.
+Each record's CRCs are checked before it is passed on unchanged; if a replica lacks an entry or has it
+damaged, the next one is read. Copying existing entries again is harmless: records are equal.
 """
 
 from __future__ import annotations
@@ -30,43 +30,45 @@ from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.quorum.striping import Striping
 
 READ_BYTES_MAX: Final = 1 << 20
-"""Asked for at a time; twice as much may be in flight: one part being read, one being written."""
+"""Bytes requested at a time; up to twice as many are in flight, one part being read and one written."""
 
 PART_RECORDS_MAX: Final = 256
-"""Checked and sent at a time: of small records a read has thousands, and appends of clients go between."""
+"""Maximum records checked and sent at a time, so that clients' appends can run between batches of small
+records.
+"""
 
 RETRIES_MAX: Final = 4
-"""For a bookie that has too much to do, or whose stream broke."""
+"""Maximum retries at an overloaded bookie or after a broken stream."""
 
 RETRY_AFTER_S: Final = 0.1
-"""The first wait; doubles."""
+"""Wait in seconds before the first retry; doubles."""
 
 
 class CopyFailed(StorageError):
-    """Some entries could not be copied now. What was copied before stays and is harmless."""
+    """Some entries cannot be copied now. Entries copied before remain and are harmless."""
 
     retriable = True
 
 
 class TargetFailed(CopyFailed):
-    """The bookie that should get the entries does not take them."""
+    """The target bookie does not accept the entries."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Some sound records of an answer, as appends, and what has not been looked at of it."""
+    """Intact records of an answer, as appends, and the rest that is not checked yet."""
 
     appends: list[EncodedAppend]
     following: int
-    """The entry after them."""
+    """The entry after these records."""
     byte_count: int
     rest: Sequence[Record]
     last: int
-    """The last entry that is taken of the rest."""
+    """The last wanted entry of the rest."""
 
 
 class EntryCopier:
-    """Shared by everything on this bookie that copies entries; so is the throttle."""
+    """Shared, with its throttle, by every part of this bookie that copies entries."""
 
     def __init__(
         self,
@@ -91,10 +93,11 @@ class EntryCopier:
         target: str,
         others: Sequence[str] = (),
     ) -> int:
-        """Write to `target` what the bookie at `position` should have of entries `first` to `last`.
+        """Writes to `target` the share of entries `first` to `last` that belongs to ensemble position
+        `position`.
 
-        The bookie at that position is asked for them only after the others, and last of all `others`, which
-        metadata does not name. Returns how many entries that were, all of them durable. Raises CopyFailed.
+        The bookie at that position is read after the rest of its ensemble, and `others`, which metadata does
+        not name, last. Returns the number of entries, all durable. Raises CopyFailed.
         """
         copied = 0
         writing: list[asyncio.Future[None]] = []
@@ -124,9 +127,9 @@ class EntryCopier:
         return copied
 
     async def there_until(self, ref: LedgerRef, first: int, last: int, target: str) -> int:
-        """How far `target` has all of a range, sound: the first entry that it does not have.
+        """Returns the first entry in the range that `target` lacks or has damaged.
 
-        Reading them is much less work for a bookie than taking them again.
+        For a bookie, reading entries is much cheaper than receiving them again.
         """
         at = first
         while at <= last:
@@ -152,7 +155,7 @@ class EntryCopier:
         target: str,
         others: Sequence[str],
     ) -> _Part:
-        """Sound entries from `first` on."""
+        """Returns intact entries from `first` on."""
         holders = [p for p in striping.write_set(first) if p != position and ensemble[p] != target]
         self._rng.shuffle(holders)
         holders.sort(key=lambda p: not self._is_up(ensemble[p]))
@@ -180,7 +183,7 @@ class EntryCopier:
         )
 
     async def _write(self, ref: LedgerRef, append: EncodedAppend, target: str) -> None:
-        """Durable at `target`, or TargetFailed."""
+        """Writes entries durably to `target`; raises TargetFailed."""
         wait_s = RETRY_AFTER_S
         for attempt in range(RETRIES_MAX + 1):
             done: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
@@ -212,7 +215,7 @@ def _part(ref: LedgerRef, records: Sequence[Record], first: int, last: int) -> _
 
 
 def _next_part(ref: LedgerRef, part: _Part) -> _Part | None:
-    """Returns the sound entries of an answer after `part`; None: the rest, if any, has to be read again."""
+    """Returns the next part of an answer after `part`; None if the rest, if any, must be read again."""
     if not part.rest or part.following > part.last:
         return None
     try:
@@ -225,8 +228,10 @@ def _next_part(ref: LedgerRef, part: _Part) -> _Part | None:
 def _appends(
     ref: LedgerRef, records: Sequence[Record], first: int, last: int
 ) -> tuple[list[EncodedAppend], int, int]:
-    """Records that follow one another from `first` on, cut to the range: appends, the entry after them and
-    their bytes. Raises DataCorruption for a damaged first one; a damaged later one ends the row before it."""
+    """Returns consecutive records from `first`, cut to the range: the appends, the entry after them, and
+    their bytes. Raises DataCorruption if the first is damaged; a later damaged record ends the sequence
+    before it.
+    """
     appends: list[EncodedAppend] = []
     at, size = first, 0
     for record in records:
@@ -255,7 +260,7 @@ def _appends(
 
 
 def sound_until(ref: LedgerRef, records: Sequence[Record], first: int) -> tuple[int, int]:
-    """Up to where records follow one another from `first` on, undamaged: the entry after, and their bytes."""
+    """Returns the entry after the last of consecutive intact records from `first`, and their bytes."""
     at, size = first, 0
     for record in records:
         try:
@@ -270,7 +275,7 @@ def sound_until(ref: LedgerRef, records: Sequence[Record], first: int) -> tuple[
 
 
 async def _settle(writing: list[asyncio.Future[None]]) -> None:
-    """Wait until all writes have ended; raise what the first failed one did."""
+    """Waits until all writes have ended; raises the first failure."""
     for outcome in await asyncio.gather(*writing, return_exceptions=True):
         if outcome is not None:
             raise outcome

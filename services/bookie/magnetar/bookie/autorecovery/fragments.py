@@ -1,4 +1,4 @@
-"""Which entries a ledger's metadata puts on which bookies, and what is wrong with that: no I/O."""
+"""Placement of a ledger's entries by its metadata, and the repairs it needs. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.ledger.quorum.striping import Striping
 
 @dataclass(frozen=True, slots=True)
 class FragmentRange:
-    """Consecutive entries on one ensemble. `last` is final: nothing is ever added to the range."""
+    """Consecutive entries on one ensemble. `last` is final: the range never grows."""
 
     first: int
     last: int
@@ -21,7 +21,7 @@ class FragmentRange:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A lost bookie's share of a fragment, to be copied to a bookie that takes its place."""
+    """A lost bookie's share of a fragment, to be copied to a replacement bookie."""
 
     fragment: FragmentRange
     lost: str
@@ -29,7 +29,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Entries that a bookie of their fragment lacks, to be copied to that bookie: it is up."""
+    """Entries that a running bookie of their fragment lacks, to be copied to it."""
 
     fragment: FragmentRange
     bookie_id: str
@@ -39,21 +39,22 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Repairs that are possible now, and the reasons why the ledger stays incomplete after them."""
+    """The repairs that are possible now, and the reasons why the ledger stays under-replicated after them."""
 
     moves: list[Move]
     fills: list[Fill]
     void_gaps: bool
-    """Some gaps are of bookies that their fragment does not name any more: only to be struck out."""
+    """Some gaps belong to bookies that their fragment no longer names; they only need to be removed."""
     tail_lacks: bool
-    """The last fragment takes appends still, and names a lost bookie or has a gap without end: its writer's
-    business, as long as there is one. Or it is under recovery: its recoverer's, likewise."""
+    """The last fragment is open or under recovery, and names a lost bookie or has a gap without end. The
+    writer or the recovering client repairs it, while there is one.
+    """
     waiting: bool
-    """There are gaps of bookies that are down but not lost."""
+    """Some gaps belong to bookies that are down but not lost."""
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is wrong with the ledger."""
+        """Returns whether the ledger needs no repair."""
         return not (self.moves or self.fills or self.void_gaps or self.tail_lacks or self.waiting)
 
 
@@ -66,8 +67,9 @@ def is_closed(metadata: LedgerMetadata) -> bool:
 
 
 def settled_fragments(metadata: LedgerMetadata) -> Iterator[FragmentRange]:
-    """The fragments whose end is known, without those that hold nothing: all of a closed ledger, all but the
-    last of another."""
+    """Returns the non-empty fragments with a known end: all of a closed ledger, all but the last of
+    another.
+    """
     fragments = metadata.fragments
     for number, fragment in enumerate(fragments):
         first = fragment.first_entry_id
@@ -82,12 +84,12 @@ def settled_fragments(metadata: LedgerMetadata) -> Iterator[FragmentRange]:
 
 
 def open_fragment(metadata: LedgerMetadata) -> LedgerMetadata.Fragment | None:
-    """The fragment whose end is not known yet; None for a closed ledger and for one without fragments."""
+    """Returns the fragment without a known end; None for a closed ledger and for one without fragments."""
     return None if is_closed(metadata) or not metadata.fragments else metadata.fragments[-1]
 
 
 def bookies_in_use(metadata: LedgerMetadata) -> set[str]:
-    """Every bookie that has, or may get, entries of the ledger."""
+    """Returns every bookie that stores, or may receive, entries of the ledger."""
     used = {bookie for fragment in settled_fragments(metadata) for bookie in fragment.bookie_ids}
     tail = open_fragment(metadata)
     return used if tail is None else used.union(tail.bookie_ids)
@@ -123,7 +125,7 @@ def plan_repair(metadata: LedgerMetadata, lost: Collection[str], up: Collection[
             if gap.last_entry_id == OPEN_GAP_END:
                 tail_lacks = True
             elif gap.bookie_id in up and gap.bookie_id not in lost:
-                # Confirmed, or it would be no gap; so it may be copied although more may follow.
+                # Entries in a gap are confirmed, so they may be copied although more may follow.
                 whole = FragmentRange(tail.first_entry_id, gap.last_entry_id, tuple(tail.bookie_ids))
                 fills.append(Fill(whole, gap.bookie_id, first, gap.last_entry_id))
             else:
@@ -133,9 +135,9 @@ def plan_repair(metadata: LedgerMetadata, lost: Collection[str], up: Collection[
 
 
 def with_move(metadata: LedgerMetadata, move: Move, replacement: str) -> LedgerMetadata | None:
-    """The metadata once a move is done, gaps of the lost bookie in that fragment struck out.
+    """Returns the metadata after a move, without the lost bookie's gaps in that fragment.
 
-    None when the fragment is not what it was: then nothing may be written.
+    None if the fragment has changed: then nothing may be written.
     """
     if move.fragment not in settled_fragments(metadata) or replacement in move.fragment.bookie_ids:
         return None
@@ -149,7 +151,7 @@ def with_move(metadata: LedgerMetadata, move: Move, replacement: str) -> LedgerM
 
 
 def with_fill(metadata: LedgerMetadata, fill: Fill) -> LedgerMetadata | None:
-    """The metadata once a gap is filled; None when its entries belong to other bookies by now."""
+    """Returns the metadata after a gap is filled; None if its entries now belong to other bookies."""
     if fill.bookie_id not in _ensemble_at(metadata, fill.first):
         return None
     after = _copy(metadata)
@@ -158,7 +160,7 @@ def with_fill(metadata: LedgerMetadata, fill: Fill) -> LedgerMetadata | None:
 
 
 def without_void_gaps(metadata: LedgerMetadata) -> LedgerMetadata:
-    """The metadata without gaps of bookies that the fragment in question does not name."""
+    """Returns the metadata without gaps of bookies that the fragment does not name."""
     after = _copy(metadata)
     ends = [f.first_entry_id - 1 for f in metadata.fragments[1:]]
     ends.append(metadata.last_entry_id if is_closed(metadata) else OPEN_GAP_END)
@@ -181,7 +183,7 @@ def _ensemble_at(metadata: LedgerMetadata, entry_id: int) -> Iterable[str]:
 
 
 def _strike_out(metadata: LedgerMetadata, bookie_id: str, first: int, last: int) -> None:
-    """Take a range out of a bookie's gaps."""
+    """Removes a range from a bookie's gaps."""
     kept = []
     for gap in metadata.gaps:
         if gap.bookie_id != bookie_id or gap.last_entry_id < first or gap.first_entry_id > last:

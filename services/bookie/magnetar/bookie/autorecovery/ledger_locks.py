@@ -1,7 +1,7 @@
-"""One replication worker for a ledger at a time: an ephemeral key.
+"""Locks on ledgers under repair: one replication worker at a time, by an ephemeral key.
 
-Only work is saved by it. When a session ends unseen two may copy the same ledger: the copies are equal, and
-the compare-and-set of the ledger's metadata takes the first.
+A lock only saves work. After an undetected session end two workers may copy the same ledger: the copies are
+equal, and compare-and-set on the ledger's metadata accepts the first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from magnetar.common.runtime.clock import Clock
 
 
 class LedgerLocks:
-    """The locks of one bookie's workers, who never want the same one. A lock is the version of its key."""
+    """The locks of one bookie's workers, which never compete for a ledger. A lock is the version of
+    its key.
+    """
 
     def __init__(
         self, metadata: MetadataStore, keys: Keys, sessions: SessionHolder, clock: Clock, bookie_id: str
@@ -29,7 +31,7 @@ class LedgerLocks:
         self._bookie_id = bookie_id
 
     async def acquire(self, ledger_id: int) -> int | None:
-        """A lock, or None: another worker has it. Raises MetadataError."""
+        """Returns a lock; None if another worker has it. Raises MetadataError."""
         key = self._keys.replication_lock(ledger_id)
         value = encode(Leader(id=self._bookie_id, since_ms=self._clock.wall_ms()))
         session = await self._sessions.get()
@@ -39,10 +41,11 @@ class LedgerLocks:
             found = await self._metadata.get(key)
         if found is None or decode(Leader, found.value).id != self._bookie_id:
             return None
-        # Ours: written now, or left over from a failed release. No other task of this process holds it.
+        # The key is this process's own: written now, or left over from a failed release. No other task holds
+        # it.
         return found.version
 
     async def release(self, ledger_id: int, lock: int) -> None:
-        """Give a lock back; whatever does not work is done by the end of the session."""
+        """Releases a lock; if that fails, the end of the session releases it."""
         with contextlib.suppress(MetadataError):
             await self._metadata.delete(self._keys.replication_lock(ledger_id), lock)

@@ -1,4 +1,4 @@
-"""The metadata of all ledgers, page by page: memory does not grow with their number."""
+"""The metadata of all ledgers in pages: memory use does not grow with their number."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from magnetar.common.metadata.store import Listing, MetadataStore
 from magnetar.common.metadata.values import Counter, decode
 
 PAGE_DIGITS: Final = 4
-"""A page holds the ledgers whose ids differ in the last so many digits: at most ten thousand."""
+"""Digits of the ledger id that vary within a page: at most ten thousand ledgers."""
 
 
 async def ledger_pages(metadata: MetadataStore, keys: Keys) -> AsyncIterator[Listing]:
-    """The ledgers that exist, by id; each page is of one revision, a later one's is not lower.
+    """Yields the existing ledgers by id; each page is read at one revision, later pages never at a lower one.
 
-    A ledger that is created meanwhile may be missed. Raises MetadataError.
+    Ledgers created meanwhile may be missed. Raises MetadataError.
     """
     found = await metadata.get(keys.ledger_id_counter)
     end = 0 if found is None else decode(Counter, found.value).next

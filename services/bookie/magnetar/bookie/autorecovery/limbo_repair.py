@@ -1,13 +1,13 @@
-"""Resolves limbo: fetches entries that this bookie may have lost from peers, then clears the mark.
+"""Limbo repair: fetches entries that this bookie may have lost from peers, then clears the mark.
 
-A ledger in limbo is one of which this bookie may have lost entries that it had confirmed. Until the mark is
-cleared it says 'unknown' where it would have said 'not here'. The mark of a **closed** ledger goes once every
-entry that metadata gives this bookie was read back or fetched: then there is nothing that it could lack.
+A ledger is in limbo if this bookie may have lost confirmed entries of it. Until the mark is cleared the
+bookie answers 'unknown' instead of 'no such entry'. The mark of a **closed** ledger is cleared once every
+entry that metadata assigns to this bookie was read back or fetched.
 
-Of a ledger that is not closed, what has its final place is fetched and the mark stays: above the last add
-confirmed it is unknown what this bookie had confirmed before, and a recovery could take its 'not here' for an
-absence. Such a ledger is fenced on this bookie already, so its writer will end it at its next append. If
-nothing moves for `openLedgerRereplicationGracePeriod` it is recovered (as in `open_tail`).
+For an open ledger the settled fragments are fetched and the mark stays: above the last add confirmed it is
+unknown what this bookie had confirmed, and a recovery could mistake 'no such entry' for an absence. Such a
+ledger is fenced on this bookie, so its writer ends it at its next append. If nothing moves for
+`openLedgerRereplicationGracePeriod` it is recovered (as in `open_tail`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ log = get_logger(__name__)
 PAGE_LEDGERS: Final = 100
 WAIT_S: Final = 5.0
 WAIT_MAX_S: Final = 300.0
-"""Between looks at what is still in doubt; doubling while nothing gets better."""
+"""Longest wait in seconds between attempts; the wait doubles while nothing improves."""
 
 
 class LimboRepair:
-    """Limbo repair of one bookie; marks are set only at its start, so `run` ends when none is left."""
+    """Limbo repair of one bookie. Marks are set only at its start, so `run` ends when none is left."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class LimboRepair:
         self._rng = rng
 
     async def run(self) -> None:
-        """Until nothing is in doubt any more."""
+        """Runs until no ledger is in limbo."""
         wait_s = WAIT_S
         before = -1
         while True:
@@ -78,7 +78,7 @@ class LimboRepair:
             await asyncio.sleep(wait_s * self._rng.uniform(0.75, 1.25))
 
     async def repair(self) -> int:
-        """Look at each ledger in doubt once; returns how many of those that exist still are."""
+        """Checks each ledger in limbo once; returns how many existing ones still are."""
         left, after = 0, -1
         while True:
             page = await self._own.list_ledgers(after_ledger_id=after, limit=PAGE_LEDGERS, only_limbo=True)
@@ -86,7 +86,7 @@ class LimboRepair:
                 try:
                     resolved = not state.limbo or await self._resolve(state)
                 except StorageError as error:
-                    # Others may be easier.
+                    # Other ledgers may succeed.
                     log.warning("a doubt stays", ledger=state.ledger.id, reason=str(error))
                     resolved = False
                 left += not resolved
@@ -97,7 +97,7 @@ class LimboRepair:
         return left
 
     async def _resolve(self, state: LedgerState) -> bool:
-        """Try to resolve one doubt; whether there is none any more."""
+        """Tries to clear one ledger's limbo mark; returns whether it is cleared."""
         ref = LedgerRef(state.ledger.id, state.ledger.key)
         found = await self._metadata.get(self._keys.ledger(ref.id))
         ledger = None if found is None else decode(LedgerMetadata, found.value)
@@ -113,7 +113,7 @@ class LimboRepair:
             if not await self._tails.is_abandoned(ledger, found.version):
                 return False
             if not is_compared(await read_restoration(self._metadata, self._keys)):
-                return False  # its last bookies may be others than metadata says
+                return False  # metadata may lack its latest ensemble
             log.warning("recovering an idle ledger in limbo", ledger=ref.id)
             await self._recover(ref)
             return False

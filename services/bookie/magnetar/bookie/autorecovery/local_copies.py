@@ -1,4 +1,4 @@
-"""A bookie's own copies against what metadata says it should have: read back, checked, mended from peers."""
+"""Check of a bookie's own entries against metadata: reads back, verifies, and repairs from peers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
 from magnetar.ledger.ledger_store import LedgerRef
 
 FAILURES_MAX: Final = 3
-"""Entries in a row that no peer gives: then the rest of the ledger waits for another time."""
+"""Consecutive entries without any intact peer copy after which the rest of the ledger is left for later."""
 
 
 @dataclass(slots=True)
 class Finding:
-    """Consecutive entries that this bookie should have and has not, or not undamaged."""
+    """Consecutive entries that are missing or damaged on this bookie."""
 
     kind: str
     """'missing', 'damaged' or 'unknown'."""
@@ -40,7 +40,7 @@ class Finding:
     last: int
     repaired: int = 0
     reason: str = ""
-    """Why some could not be repaired."""
+    """Why some entries could not be repaired."""
 
     @property
     def entries(self) -> int:
@@ -65,10 +65,11 @@ class OwnCopies:
         on_read: Callable[[int], None],
         on_finding: Callable[[Finding], None],
     ) -> bool:
-        """Read this bookie's share of a fragment, mend what fails; whether all of it is sound now.
+        """Reads this bookie's share of a fragment and repairs what fails; returns whether all of it is now
+        intact.
 
-        `on_read(bytes)` counts, `on_finding` is told of each row of bad entries once it is over. Raises
-        BookieUnreachable when the bookie itself does not answer.
+        `on_read(bytes)` counts bytes; `on_finding` receives each range of bad entries once it is complete.
+        Raises BookieUnreachable if the bookie itself does not answer.
         """
         ref = LedgerRef(ledger.ref.id, ledger.ref.key)
         striping = striping_of(ledger)
@@ -91,7 +92,7 @@ class OwnCopies:
                         finding = None
                     at, extent = until, 1
                     continue
-                # One record at first, for often it is just one; then more at a time.
+                # Read one record first, since often only one is bad; then more at a time.
                 last = min(end, at + extent - 1)
                 if finding is None:
                     finding = Finding(_kind(answer.code, bool(answer.records)), at, last)

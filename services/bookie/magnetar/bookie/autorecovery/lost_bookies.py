@@ -1,4 +1,4 @@
-"""Which bookies count as lost: those that are known, are not up, and have not been for a while."""
+"""Detection of lost bookies: known bookies that have been down for longer than a delay."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class LostBookies:
-    """Fed with what is known and what is up; times are monotonic seconds."""
+    """Tracks known and running bookies; times are monotonic seconds."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
@@ -18,7 +18,7 @@ class LostBookies:
         self._lost_at = {bookie: self._lost_at.get(bookie, now + self._delay_s) for bookie in away}
 
     def lost(self, now: float) -> frozenset[str]:
-        """Those away for the whole delay."""
+        """Returns the bookies that were away for the whole delay."""
         return frozenset(bookie for bookie, lost_at in self._lost_at.items() if lost_at <= now)
 
     def next_loss(self, now: float) -> float | None:

@@ -8,12 +8,12 @@ lack a copy until they are closed, and a second loss could make them impossible 
 So, as in BookKeeper, such a ledger is recovered (fenced, completed, closed) after
 `openLedgerRereplicationGracePeriod`. Other than in BookKeeper this happens only
 
-- when nothing at all moved in that time: not its metadata, not the last entry or last add confirmed that its
+- if nothing moved in that time: its metadata, and the last entry and last add confirmed that its
   bookies report. A writer that still appends, with or without the lost bookie, is never fenced;
 - when enough writable bookies are there to take the lost one's place: as long as they are not, a new ledger
   could not be had either, and fencing would turn a ledger with one copy less into a topic without service.
 
-A living writer that is idle learns of the fence at its next append: its topic is loaded again, and nothing
+A running idle writer detects the fence at its next append: its topic is loaded again, and nothing
 is lost. An interrupted recovery is finished after the same time.
 """
 
@@ -30,12 +30,12 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, LedgerState
 from magnetar.ledger.ledger_store import LedgerRef
 
 Recover = Callable[[LedgerRef], Awaitable[object]]
-"""Fence a ledger, find its end, close it (`LedgerRecovery.recover`)."""
+"""Fences a ledger, finds its end and closes it (`LedgerRecovery.recover`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """How a ledger stood: its metadata's version, and what its bookies said."""
+    """The last seen state of a ledger: its metadata version and its bookies' answers."""
 
     version: int
     last_entry_id: int
@@ -44,7 +44,7 @@ class _Seen:
 
 
 class OpenTails:
-    """Remembers, for ledgers that wait, since when nothing moved."""
+    """Tracks, for waiting ledgers, since when nothing has moved."""
 
     def __init__(self, view: ClusterView, clients: BookieClients, grace_s: float) -> None:
         self._view = view
@@ -56,9 +56,9 @@ class OpenTails:
         self._seen.pop(ledger_id, None)
 
     async def is_abandoned(self, metadata: LedgerMetadata, version: int) -> bool:
-        """Whether nothing moved for the grace period and the ledger may be recovered now.
+        """Returns whether nothing moved for the grace period and the ledger may be recovered now.
 
-        To be asked again after a grace period.
+        Call it again after a grace period.
         """
         if metadata.state == LedgerMetadata.OPEN and not self._has_room(metadata):
             return False

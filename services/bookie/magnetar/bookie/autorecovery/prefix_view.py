@@ -1,4 +1,4 @@
-"""Everything under a metadata prefix, kept current by a watch; after a lost watch comes a new list."""
+"""An in-memory view of a metadata prefix, kept current by a watch; listed again after a lost watch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ITEMS_AT_ONCE: Final = 256
 class PrefixView(Generic[K, V]):
     """The result of `parse(key, value, version)` for each key under `prefix`.
 
-    `on_change(key, value)` is called on the loop for everything that appears, changes or goes (None). While
-    metadata does not answer, everything stays as it was. What cannot be parsed is logged and left out.
+    `on_change(key, value)` is called on the loop for each key that is added, changed or removed (None). While
+    metadata is unavailable the view stays unchanged. Values that cannot be parsed are logged and omitted.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PrefixView(Generic[K, V]):
         self._on_change = on_change
         self._items: dict[K, V] = {}
         self.listed = asyncio.Event()
-        """Set once the prefix was listed for the first time."""
+        """Set after the first listing of the prefix."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -58,7 +58,7 @@ class PrefixView(Generic[K, V]):
         return self._items.get(key)
 
     async def run(self) -> None:
-        """Follow the prefix until the store is closed."""
+        """Follows the prefix until the store is closed."""
         wait_s = RETRY_AFTER_S
         while True:
             try:

@@ -1,5 +1,6 @@
-"""Which under-replicated ledger comes next: those that are due, in random order, so that workers on several
-bookies seldom meet."""
+"""Order of repairs: due under-replicated ledgers, chosen at random so that workers on several bookies seldom
+collide.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +9,27 @@ import random
 from typing import Final
 
 REST_MAX_S: Final = 600.0
-"""Longest rest of a ledger that fails again and again."""
+"""Longest delay in seconds between attempts at a ledger that keeps failing."""
 
 
 class RepairQueue:
-    """Ledger ids and when to try each; times are the loop's. Takes what `add` gave until `remove`."""
+    """Ledger ids and their due times, in the loop's time. Each id added by `add` stays until `remove`."""
 
     def __init__(self, rng: random.Random, retry_after_s: float) -> None:
         self._rng = rng
         self._retry_after_s = retry_after_s
         self._due: dict[int, float] = {}
-        """When each waiting ledger is due."""
+        """The due time of each waiting ledger."""
         self._failures: dict[int, int] = {}
         self._taken: dict[int, bool] = {}
-        """Ledgers being repaired, and whether they changed meanwhile."""
+        """Ledgers being repaired, and whether each changed meanwhile."""
         self._heap: list[tuple[float, float, int]] = []
 
     def __len__(self) -> int:
         return len(self._due) + len(self._taken)
 
     def add(self, ledger_id: int, now: float) -> None:
-        """A ledger is marked, or its mark changed: try it now."""
+        """Adds a marked ledger, or one whose mark changed, as due now."""
         if ledger_id in self._taken:
             self._taken[ledger_id] = True
         else:
@@ -43,7 +44,7 @@ class RepairQueue:
             self._taken[ledger_id] = False
 
     def take(self, now: float) -> int | None:
-        """A ledger to work on, until `done` or `rest`; None: none is due."""
+        """Returns a due ledger, which is then taken until `done` or `rest`; None if none is due."""
         while self._heap and self._heap[0][0] <= now:
             due, _, ledger_id = heapq.heappop(self._heap)
             if self._due.get(ledger_id) == due:
@@ -53,13 +54,13 @@ class RepairQueue:
         return None
 
     def done(self, ledger_id: int, now: float) -> None:
-        """The ledger needs nothing any more, as far as its worker knows."""
+        """Records that the ledger needs no further repair, as far as its worker can tell."""
         self._failures.pop(ledger_id, None)
         if self._taken.pop(ledger_id, False):
             self._put(ledger_id, now)
 
     def rest(self, ledger_id: int, now: float, after_s: float | None = None) -> None:
-        """The ledger needs something still: try again after `after_s`, or after longer with each failure."""
+        """Schedules another attempt after `after_s` seconds, or longer after each failure."""
         if self._taken.pop(ledger_id, False):
             self._put(ledger_id, now)
             return
@@ -71,14 +72,14 @@ class RepairQueue:
         self._put(ledger_id, now + after_s)
 
     def wake_all(self, now: float) -> None:
-        """Something changed that may help any of them."""
+        """Makes every ledger due, after a change that may help any of them."""
         self._failures.clear()
         self._heap.clear()
         for ledger_id in self._due:
             self._put(ledger_id, now)
 
     def next_due(self) -> float | None:
-        """When the next one is due; None: nothing waits."""
+        """Returns the next due time; None if no ledger waits."""
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

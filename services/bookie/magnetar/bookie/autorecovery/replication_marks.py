@@ -1,4 +1,4 @@
-"""Marking a ledger as under-replicated, and taking the mark away: compare-and-set on one key."""
+"""Setting and removing a ledger's under-replication mark: compare-and-set on one key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.common.metadata.store import ABSENT, Check, MetadataStore, Op, Put
 from magnetar.common.metadata.values import LedgerRef, UnderReplicated, decode, encode
 
 ATTEMPTS_MAX: Final = 10
-"""Concurrent writes of a mark are rare; this many conflicts mean a bug."""
+"""Maximum conflicts: concurrent writes of a mark are rare, so more of them indicate a bug."""
 
 
 async def merge_mark(
@@ -22,9 +22,9 @@ async def merge_mark(
     now_ms: int,
     guards: Collection[Check] = (),
 ) -> None:
-    """See to it that the ledger is marked and that its mark names `missing` among others.
+    """Ensures that the ledger is marked and that its mark includes `missing`.
 
-    Raises VersionMismatch when one of `guards` fails, and other MetadataErrors.
+    Raises VersionMismatch if one of `guards` fails, and other MetadataErrors.
     """
     key = keys.under_replicated(ref.id)
     for _ in range(ATTEMPTS_MAX):
@@ -54,7 +54,7 @@ async def merge_mark(
 
 
 async def remove_mark(metadata: MetadataStore, keys: Keys, ledger_id: int, version: int) -> bool:
-    """Take a mark away unless it changed since `version`; whether it is gone now."""
+    """Removes a mark unless it changed since `version`; returns whether it is removed."""
     key = keys.under_replicated(ledger_id)
     try:
         await metadata.delete(key, version)

@@ -1,10 +1,10 @@
-"""The replication worker of a bookie: takes an under-replicated ledger and copies the missing entries.
+"""A bookie's replication worker: takes an under-replicated ledger and copies the missing entries.
 
-For each lost bookie in a fragment whose end is known its share is copied to a replacement, durably, and then
-the ledger's metadata names the replacement, by compare-and-set with the version that was read. A gap is
-filled on its own bookie, from the first entry on that this one lacks, and struck out. When nothing is wrong
-any more the mark is removed. A crash at any point leaves unreferenced copies and the mark; the next worker
-continues from the metadata.
+For each lost bookie in a fragment with a known end, its share is copied durably to a replacement; then the
+ledger's metadata names the replacement, by compare-and-set with the version that was read. A gap is filled on
+its own bookie, from the first entry that the bookie lacks, and removed. When the ledger needs no more repair
+the mark is removed. A crash at any point leaves unreferenced copies and the mark; the next worker continues
+from the metadata.
 
 A ledger that cannot be repaired now (no replica answers, no replacement is available) is retried later, or as
 soon as the set of bookies changes. The worker never removes an entry, and never names a bookie that lacks
@@ -52,26 +52,28 @@ from magnetar.ledger.quorum.entry_rewrite import Replace
 log = get_logger(__name__)
 
 ATTEMPTS_MAX: Final = 20
-"""Compare-and-sets that one attempt at a ledger may lose before the ledger rests."""
+"""Maximum failed compare-and-sets in one attempt at a ledger before it is retried later."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt at one ledger."""
+    """One repair attempt at one ledger."""
 
     ref: LedgerRef
     copied: dict[tuple[int, int, str], tuple[str, Check]] = field(default_factory=dict)
-    """(first entry, last entry, bookie) -> who has that bookie's share now, provided that its cookie was not
-    written since: by a start (with an emptied disk, perhaps), or before it let go of unnamed copies."""
+    """Maps (first entry, last entry, bookie) to the guard under which the copies made in this attempt hold:
+    the target's cookie must not have been written since, by a start (perhaps with an emptied disk) or by the
+    release of unreferenced copies.
+    """
     stuck: dict[tuple[int, int, str], str] = field(default_factory=dict)
     """Entries that could not be copied in this attempt, with the reasons."""
     unfit: set[str] = field(default_factory=set)
-    """Bookies that did not take copies in this attempt."""
+    """Bookies that refused copies in this attempt."""
     lost_sets: int = 0
 
 
 class ReplicationWorker:
-    """Runs `copied_ledgers_max` attempts at a time, from `start` to `close`."""
+    """Runs up to `copied_ledgers_max` attempts at a time, from `start` to `close`."""
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class ReplicationWorker:
             self._tasks.spawn(self._run(), f"worker {number}")
 
     async def close(self) -> None:
-        """Stop where it is; idempotent."""
+        """Stops immediately; idempotent."""
         for stop in self._stops:
             stop()
         await self._tasks.close()
@@ -157,7 +159,7 @@ class ReplicationWorker:
                 await self._news.wait()
 
     async def _attempt(self, ledger_id: int) -> None:
-        """Do for one ledger what can be done now, and tell the queue what is left."""
+        """Repairs one ledger as far as possible now, and updates the queue."""
         loop = asyncio.get_running_loop()
         lock = await self._locks.acquire(ledger_id)
         if lock is None:
@@ -176,8 +178,9 @@ class ReplicationWorker:
             self._queue.rest(ledger_id, loop.time(), rest_s if rest_s > 0 else None)
 
     async def _mend(self, ledger_id: int) -> float | None:
-        """Mend a ledger as far as possible; None: nothing is left to do. Otherwise it is to be tried again
-        after so many seconds, 0: when a failure is tried again."""
+        """Repairs a ledger as far as possible; returns None if it is done, otherwise the seconds until the
+        next attempt (0: the usual retry delay).
+        """
         mark_at = await self._metadata.get(self._keys.under_replicated(ledger_id))
         if mark_at is None:
             return None
@@ -194,7 +197,7 @@ class ReplicationWorker:
             if plan.is_empty:
                 return None if await self._unmark(ledger_id, mark_at.version) else 0.0
             if ledger.state == LedgerMetadata.IN_RECOVERY:
-                # Its recovery ends with a compare-and-set that ours would spoil.
+                # The recovery ends with a compare-and-set, which a write from here would make fail.
                 if not await self._tails.is_abandoned(ledger, found.version):
                     return self._tails.grace_s
                 await self._recover_abandoned(attempt.ref)
@@ -212,7 +215,7 @@ class ReplicationWorker:
         return self._view.leaves(bookie_id) or not self._view.is_up(bookie_id)
 
     async def _mend_once(self, attempt: _Attempt, ledger: LedgerMetadata, version: int, plan: Plan) -> bool:
-        """Do one thing of a plan; False: none is left that has not failed in this attempt."""
+        """Executes one step of a plan; returns False if every remaining step has failed in this attempt."""
         for move in plan.moves:
             step = (move.fragment.first, move.fragment.last, move.lost)
             if step not in attempt.stuck and await self._move(attempt, ledger, version, move, step):
@@ -302,8 +305,9 @@ class ReplicationWorker:
         step: tuple[int, int, str],
         target: str,
     ) -> Check:
-        """Copy what a bookie should have of a range to `target`; returns what holds for as long as `target`
-        has the copies. Raises CopyFailed."""
+        """Copies a bookie's share of a range to `target`; returns the guard under which the copies are valid.
+        Raises CopyFailed.
+        """
         first, last, bookie = step
         cookie = await self._metadata.get(self._keys.cookie(target))
         if cookie is None:
@@ -312,8 +316,8 @@ class ReplicationWorker:
         position = ensemble.index(bookie)
         striping = striping_of(ledger)
         if not striping.striped:
-            # An earlier attempt may have copied much of it, and a recovery counts a bookie that it did not
-            # hear in time as lacking all of a fragment.
+            # An earlier attempt may have copied much of it; and a recovery records a bookie that did not
+            # answer in time as lacking the whole fragment.
             first = await self._copier.there_until(ref, first, last, target)
         await self._copier.copy_share(ref, striping, ensemble, position, first, last, target)
         return Check(cookie.key, cookie.version)
@@ -321,7 +325,9 @@ class ReplicationWorker:
     async def _write(
         self, attempt: _Attempt, after: LedgerMetadata, version: int, guard: Check | None = None
     ) -> bool:
-        """Compare-and-set of a ledger's metadata; False: it changed meanwhile and has to be read again."""
+        """Writes a ledger's metadata by compare-and-set; returns False if it changed meanwhile and must be
+        read again.
+        """
         ops: list[Op] = [Put(self._keys.ledger(attempt.ref.id), encode(after), version)]
         if guard is not None:
             ops.append(guard)
@@ -341,7 +347,7 @@ class ReplicationWorker:
         return await remove_mark(self._metadata, self._keys, ledger_id, version)
 
     async def _recover_abandoned(self, ref: LedgerRef) -> None:
-        # Its last bookies may be others than restored metadata says.
+        # Restored metadata may lack its latest ensemble.
         await require_reconciled(self._metadata, self._keys)
         log.warning("recovering an idle open ledger", ledger=ref.id)
         await self._recover(ref)

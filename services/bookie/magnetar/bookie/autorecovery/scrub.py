@@ -1,7 +1,7 @@
-"""The scrub: a bookie reads all that it should have back, in the background, and mends what is not sound.
+"""The scrub: a bookie reads back all its entries in the background and repairs those not intact.
 
-It goes by metadata, not by what the log happens to hold: an entry that is missing is found as surely as one
-whose bytes rot. The last fragment of an open ledger is left out, since its entries may be under way.
+It goes by metadata rather than by the log's content, so missing entries are found as well as damaged ones.
+The last fragment of an open ledger is skipped, since its entries may be in flight.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ log = get_logger(__name__)
 
 RETRY_AFTER_S: Final = 10.0
 RETRY_AFTER_MAX_S: Final = 1_800.0
-"""Between passes after a doubt, while something could not be mended; doubling."""
+"""Longest wait in seconds between passes after possible data loss, while something could not be repaired; the
+wait doubles.
+"""
 
 
 class Scrub:
-    """Scrubs one bookie: `run` repeats until canceled, `scrub` makes one pass."""
+    """Scrubs one bookie: `run` repeats until cancelled, `scrub` makes one pass."""
 
     def __init__(
         self,
@@ -52,8 +54,10 @@ class Scrub:
         self._config = config
 
     async def run(self) -> None:
-        """After a doubt at once and until everything is sound. Then a pass each interval, the first after a
-        random part of it, so that bookies that start together do not scrub together."""
+        """Runs passes: after possible data loss at once and until everything is intact, then one per
+        interval. The first regular pass starts after a random part of it, so that bookies started together do
+        not scrub together.
+        """
         wait_s = RETRY_AFTER_S
         while not await self._attempt(self._resolve_doubt):
             await asyncio.sleep(wait_s)
@@ -82,8 +86,9 @@ class Scrub:
             return False
 
     async def scrub(self) -> bool:
-        """One pass; whether all that this bookie should have is sound after it. Raises MetadataError,
-        or BookieUnreachable when the bookie itself does not answer."""
+        """Makes one pass; returns whether every entry of this bookie is intact after it. Raises
+        MetadataError, or BookieUnreachable if the bookie itself does not answer.
+        """
         sound, ledgers = True, 0
         async for page in ledger_pages(self._metadata, self._keys):
             for item in page.items:
@@ -100,7 +105,7 @@ class Scrub:
         return sound
 
     async def _scrub_ledger(self, ledger_id: int) -> bool:
-        # The page may be hours old by now.
+        # The page may be hours old.
         found = await self._metadata.get(self._keys.ledger(ledger_id))
         if found is None:
             return True

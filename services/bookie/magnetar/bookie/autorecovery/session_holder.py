@@ -1,4 +1,4 @@
-"""One metadata session for as long as it lasts, then the next one."""
+"""A metadata session that is replaced by a new one when it ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from magnetar.common.metadata.store import MetadataStore, Session
 
 
 class SessionHolder:
-    """Gives out the session that lives now. What was kept in an earlier one is gone with it."""
+    """Holds the live session. Keys of an earlier session ended with it."""
 
     def __init__(self, metadata: MetadataStore, ttl_ms: int) -> None:
         self._metadata = metadata
@@ -17,16 +17,16 @@ class SessionHolder:
         self._making = asyncio.Lock()
 
     async def get(self) -> Session:
-        """The session, made now if there is none. Raises MetadataError."""
+        """Returns the session, starting one if needed. Raises MetadataError."""
         async with self._making:
-            # Checked here: a task that waits for the end would run only when all others are idle,
-            # and a worker that is refused goes to its next ledger at once.
+            # Checked here because a task waiting for the end would run only when all others are idle, while a
+            # refused worker goes to its next ledger at once.
             if self._session is None or self._session.has_ended:
                 self._session = await self._metadata.session(self._ttl_ms)
             return self._session
 
     async def close(self) -> None:
-        """End the session and with it its keys; idempotent. Raises MetadataError when that can't be known."""
+        """Ends the session and its keys; idempotent. Raises MetadataError if the outcome is unknown."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()

@@ -1,4 +1,4 @@
-"""Every ledger that bookies hold something of, as they say."""
+"""Inventory of the ledgers that bookies report."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 from magnetar.ledger.ledger_store import LedgerRef
 
 PAGE_LEDGERS: Final = 5_000
-"""Asked for at a time."""
+"""Ledgers requested at a time."""
 
 
 class Inventory:
     """A snapshot of the ledgers on some bookies. Ledgers without entries are omitted."""
 
     def __init__(self, held: Mapping[str, Sequence[LedgerState]]) -> None:
-        """`held`: what each bookie listed."""
+        """Creates an inventory. `held` maps each bookie to its listed ledgers."""
         self.bookies = frozenset(held)
         self._by_ref: dict[LedgerRef, dict[str, LedgerState]] = {}
         for bookie_id, states in held.items():
@@ -41,7 +41,7 @@ class Inventory:
 
 
 async def take_inventory(clients: BookieClients, bookie_ids: Sequence[str]) -> Inventory:
-    """Ask each bookie for all of its ledgers. Raises BookieUnreachable."""
+    """Lists all ledgers of each bookie. Raises BookieUnreachable."""
     lists = await asyncio.gather(*(_ledgers_of(clients, bookie_id) for bookie_id in bookie_ids))
     return Inventory(dict(zip(bookie_ids, lists, strict=True)))
 

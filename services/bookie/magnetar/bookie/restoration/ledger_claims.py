@@ -1,7 +1,7 @@
-"""Finds the ledgers of metadata that belong to a topic or are being deleted; the others are orphans.
+"""Finds the ledgers in metadata that belong to a topic or are being deleted; the others are orphans.
 
-A copy that is taken while a topic goes on to its next ledger may have this ledger, and not yet the topic's
-word for it. What was confirmed in it since would be cleared as an orphan.
+A backup taken while a topic moves to its next ledger may contain that ledger but not yet the topic's
+reference to it. Entries confirmed in it since would otherwise be deleted as orphans.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ class Claims:
     deleted_topics: frozenset[str]
 
     def lack(self, ledger: LedgerMetadata) -> bool:
-        """Whether a ledger says that it is a topic's, and neither that topic nor a deletion names it."""
+        """Returns whether a ledger's metadata names a topic, but neither that topic nor a deletion references
+        it.
+        """
         topic = ledger.properties.get("topic", "")
         return bool(topic) and ledger.ref.id not in self.ledger_ids and topic not in self.deleted_topics
 
 
 async def read_claims(metadata: MetadataStore, keys: Keys) -> Claims:
-    """In this order, in which names move: heads of topics, their closed ledgers, deletions. Raises
-    MetadataError, StorageError."""
+    """Reads the claims in the order in which references move: topic heads, closed ledgers, deletions. Raises
+    MetadataError, StorageError.
+    """
     ledger_ids, deleted_topics = set[int](), set[str]()
     for item in (await metadata.children(keys.topic_heads_prefix())).items:
         head = decode(TopicHead, item.value)

@@ -1,10 +1,10 @@
-"""Compares restored metadata of one ledger with the entries that bookies hold; no I/O.
+"""Compares a ledger's restored metadata with the entries that bookies hold; no I/O.
 
-A copy of metadata names the bookies that a ledger had then. Since then a writer may have gone on with others,
-and auto-recovery may have given a lost bookie's share to another one. So what is missing where metadata looks
-for it, and lies elsewhere, is to be brought home, before anything decides where the ledger ends. A ledger
-that was deleted since may be gone from some of its bookies already, which are certain then that it has no
-entries: they get them again, or they could end it before those that the others have still.
+A backup names the ensembles of its time. Since then a writer may have changed ensembles, and auto-recovery
+may have moved a lost bookie's share. So entries that are missing where metadata expects them, and stored
+elsewhere, must be copied back before anything decides where the ledger ends. A ledger deleted since may be
+gone from some of its bookies, which would report that it has no entries: they get them again, or a recovery
+could end it before entries that the others still hold.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Share:
     fragment: FragmentRange
     position: int
     others: tuple[str, ...]
-    """Bookies that metadata does not name for the fragment, and that hold some of it."""
+    """Bookies outside the fragment's ensemble that hold some of its entries."""
     settled: bool
-    """The fragment's end is known; if not, it is taken to end with the last entry that any bookie holds."""
+    """Whether the fragment's end is known; if not, it ends with the last entry that any bookie holds."""
 
     @property
     def bookie_id(self) -> str:
@@ -44,17 +44,20 @@ class Verdict:
     """The repairs that a ledger needs."""
 
     shares: tuple[Share, ...]
-    """To be brought home, in order."""
+    """Shares to copy back, in order."""
     missing: bool
-    """Entries that metadata has, or cursors of a topic, are on no bookie that was asked: deleted since the
-    copy, most likely."""
+    """Entries in metadata, or a topic's cursors, that no queried bookie holds: most likely deleted since the
+    backup.
+    """
 
 
 def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState], asked: Collection[str]) -> Verdict:
-    """`held`: what each bookie that holds entries of the ledger said of it. `asked`: all that were asked."""
+    """Compares one ledger. `held` maps bookies with entries of the ledger to their reports; `asked` are all
+    queried bookies.
+    """
     shares: list[Share] = []
-    # The head of a topic names a cursor ledger once there is a snapshot in it; one that is closed without any
-    # was found empty by a broker.
+    # A topic's head names a cursor ledger once it contains a snapshot; a closed one without entries was found
+    # empty by a broker.
     cursors = ledger.properties.get("kind") == "cursors"
     missing = cursors and is_closed(ledger) and bool(ledger.fragments) and ledger.last_entry_id < 0
     for fragment in settled_fragments(ledger):
@@ -69,7 +72,8 @@ def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState], asked: Collec
         at_home, others = _holders(bookie_ids, held, tail.first_entry_id)
         last = max((held[each].last_entry_id for each in (*at_home, *others)), default=-1)
         missing |= last < 0 and not shares and cursors
-        # With others, those at home may have stopped anywhere before: all of it is brought to all of them.
+        # With copies elsewhere, those in the ensemble may end anywhere earlier: everything is copied to all
+        # of them.
         fragment = FragmentRange(tail.first_entry_id, last, bookie_ids)
         positions = range(len(bookie_ids)) if others else _in_the_way(ledger, fragment, at_home, asked)
         shares += [Share(fragment, position, others, settled=False) for position in positions]
@@ -79,8 +83,9 @@ def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState], asked: Collec
 def _in_the_way(
     ledger: LedgerMetadata, fragment: FragmentRange, at_home: Collection[str], asked: Collection[str]
 ) -> Sequence[int]:
-    """Positions that have nothing of what they should have of an open fragment, when they are enough to say
-    that it was never there, although others at home have it."""
+    """Returns positions of an open fragment without any entry of their share, if enough to make recovery
+    conclude that it never existed, although others in the ensemble have it.
+    """
     striping = striping_of(ledger)
     empty = [
         position

@@ -1,8 +1,8 @@
 """Compares restored metadata with bookies, copies misplaced entries, and reports what cannot be repaired.
 
-Run by an operator (`magnetar admin metadata reconcile`) after bookies were started and before brokers are.
-Everything that it does may be done again, and be interrupted anywhere: entries are copied to bookies before
-metadata names them, by compare-and-set, and the restoration is called reconciled only at the end.
+An operator runs it (`magnetar admin metadata reconcile`) after bookies were started and before brokers are.
+Every step is idempotent and may be interrupted: entries are copied to bookies before metadata names them, by
+compare-and-set, and the restoration is marked reconciled only at the end.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ from magnetar.ledger.ledger_store import LedgerRef
 log = get_logger(__name__)
 
 ATTEMPTS_MAX: Final = 8
-"""At one ledger whose metadata changes meanwhile: auto-recovery is at work."""
+"""Maximum attempts at one ledger whose metadata changes meanwhile, because auto-recovery is running."""
 
 
 _HALF: Final = "the restoration was not finished: run `magnetar admin metadata restore` again"
 
 
 class NotReconcilable(MagnetarError):
-    """Nothing was compared; the message says what is in the way."""
+    """Nothing was compared; the message names the obstacle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unnamed:
-    """A ledger that bookies hold, and that metadata lacks or does not assign to a topic."""
+    """A ledger on bookies that metadata lacks or does not assign to a topic."""
 
     ref: LedgerRef
     entries: int
     byte_length: int
     bookies: tuple[str, ...]
     topic: str = ""
-    """If metadata has the ledger: the topic it was created for, which does not reference it."""
+    """The topic in the ledger's metadata, which does not reference it; empty if metadata lacks the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A ledger with entries that metadata has and no bookie holds."""
+    """A ledger with entries in metadata that no bookie holds."""
 
     ledger_id: int
     topic: str
     entries: int
     cursors: bool = False
-    """It holds the topic's cursors: the topic does not load."""
+    """Whether it holds the topic's cursors: then the topic cannot be loaded."""
 
 
 @dataclass(slots=True)
@@ -79,21 +79,22 @@ class Findings:
     bookies: list[str] = field(default_factory=list)
     ledgers: int = 0
     brought_home: list[int] = field(default_factory=list)
-    """Ledgers whose entries lay where metadata did not look."""
+    """Ledgers with entries outside the ensembles that metadata names."""
     problems: dict[int, str] = field(default_factory=dict)
-    """By ledger, why its entries could not be brought home."""
+    """Reasons, by ledger, why its entries could not be copied back."""
     unnamed: list[Unnamed] = field(default_factory=list)
-    """Made after the copy, or while it was taken."""
+    """Ledgers created after the backup, or while it was taken."""
     garbage: int = 0
-    """Ledgers on bookies that were deleted before the copy was taken already."""
+    """Ledgers on bookies that were already deleted before the backup was taken."""
     missing: list[Missing] = field(default_factory=list)
 
 
 async def bookies_to_ask(
     metadata: MetadataStore, keys: Keys, registry: BookieRegistry, without: Collection[str] = ()
 ) -> list[str]:
-    """All that metadata knows, which have to be up, and those that are up beside, but for `without`. Raises
-    NotReconcilable, MetadataError."""
+    """Returns all bookies in metadata, which must be up, and all other registered ones, except `without`.
+    Raises NotReconcilable, MetadataError.
+    """
     listing = await metadata.children(keys.cookies_prefix)
     known = {decode(BookieCookie, item.value).bookie_id for item in listing.items}
     up = set(registry.bookies)
@@ -109,7 +110,7 @@ async def bookies_to_ask(
 
 
 class Reconciler:
-    """Over bookies that are up; used once."""
+    """Compares the bookies that are up; used once."""
 
     def __init__(
         self,
@@ -133,11 +134,10 @@ class Reconciler:
     async def compare(
         self, *, without: Collection[str] = (), mend: bool, leave: Collection[int] = ()
     ) -> Findings:
-        """Look at everything; with `mend` bring home what is elsewhere, and say so in metadata.
+        """Compares all ledgers; with `mend` copies misplaced entries back and updates metadata.
 
-        `without`: bookies that are gone for good, which are not waited for. `leave`: ledgers whose problems
-        an operator takes as they are. Raises NotReconcilable, MetadataError, StorageError (BookieUnreachable
-        among them).
+        `without`: permanently lost bookies, which are not required. `leave`: ledgers whose problems an
+        operator accepts. Raises NotReconcilable, MetadataError, StorageError (including BookieUnreachable).
         """
         version, restoration = await self._restoration()
         before_brokers = restoration.state == Restoration.RESTORED
@@ -151,11 +151,11 @@ class Reconciler:
         for ref in inventory:
             if ref in named:
                 continue
-            # Brokers make ledgers, and delete them, from lost_until on.
+            # Brokers create and delete ledgers with ids from lost_until on.
             made_since = restoration.lost_from <= ref.id and (
                 before_brokers or ref.id < restoration.lost_until
             )
-            # An id is used twice only when metadata was restored and this was declared later.
+            # An id is used twice only if metadata was restored and this was declared later.
             if made_since or ref.id in given:
                 found.unnamed.append(_unnamed(ref, inventory))
             else:
@@ -164,7 +164,7 @@ class Reconciler:
             await self._reconciled(version, restoration, inventory.highest_id)
         return found
 
-    # --- inside ---
+    # --- internal ---
 
     async def _restoration(self) -> tuple[int, Restoration]:
         found = await self._metadata.get(self._keys.restoration)
@@ -176,7 +176,7 @@ class Reconciler:
         return found.version, restoration
 
     async def _require_no_broker(self) -> None:
-        """None starts over this metadata; one may have looked before it was put back."""
+        """Refuses running brokers: one may have read this metadata before it was restored."""
         brokers = (await self._metadata.children(self._keys.brokers_prefix)).items
         if brokers:
             names = ", ".join(self._keys.broker_id_of(item.key) for item in brokers)
@@ -188,8 +188,9 @@ class Reconciler:
     async def _ledgers(
         self, restoration: Restoration, inventory: Inventory, found: Findings, *, mend: bool
     ) -> set[LedgerRef]:
-        """Go through all ledgers of metadata; returns those. Once brokers may be up, ledgers that writers may
-        be at work on are left to them, and what was made since the inventory is not missing."""
+        """Compares all ledgers in metadata and returns them. Once brokers may be up, ledgers with possible
+        writers are skipped, and ledgers created since the inventory do not count as missing.
+        """
         open_ones = restoration.state == Restoration.RESTORED
         named: set[LedgerRef] = set()
         claims = await read_claims(self._metadata, self._keys)
@@ -219,7 +220,7 @@ class Reconciler:
         self, ref: LedgerRef, inventory: Inventory, found: Findings, *, open_ones: bool
     ) -> None:
         done: set[tuple[int, int]] = set()
-        """(first entry of the fragment, position) of what is at home by now."""
+        """(first entry of the fragment, position) of shares already copied back."""
         lost_sets = 0
         while lost_sets < ATTEMPTS_MAX:
             item = await self._metadata.get(self._keys.ledger(ref.id))
@@ -248,8 +249,9 @@ class Reconciler:
         found.problems[ref.id] = "its metadata changes all the time: run this again"
 
     async def _bring(self, ref: LedgerRef, ledger: LedgerMetadata, share: Share) -> LedgerMetadata | None:
-        """Copy one share to its bookie, or to one that takes the place of a bookie that is not there; returns
-        the metadata that says so, None where it says so already. Raises CopyFailed."""
+        """Copies one share to its bookie, or to a replacement if that is down; returns the updated metadata,
+        or None if it needs no update. Raises CopyFailed.
+        """
         fragment, striping = share.fragment, striping_of(ledger)
         target = share.bookie_id
         if target not in self._registry.bookies:
@@ -273,7 +275,7 @@ class Reconciler:
         return after
 
     def _in_its_place(self, share: Share) -> str:
-        """A bookie that holds some of it already, or else any other one."""
+        """Returns a replacement bookie, preferably one that holds part of the share."""
         able: Sequence[str] = [
             *(each for each in share.others if each in self._registry.bookies),
             *(info.bookie_id for info in self._registry.writable()),
@@ -290,7 +292,7 @@ class Reconciler:
         counter = await self._metadata.get(self._keys.ledger_id_counter)
         after = 1 if counter is None else decode(Counter, counter.value).next
         if highest_id >= after:
-            # More ledgers were made after the copy than ids were left to them.
+            # More ledgers were created after the backup than ids were reserved for them.
             restoration.lost_until = highest_id + 1
             ops.append(
                 Put(

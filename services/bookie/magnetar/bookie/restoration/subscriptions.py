@@ -1,8 +1,8 @@
 """Drops the subscriptions of a topic whose cursor ledger is lost, so that it can be loaded.
 
-A copy names a topic's cursor ledger of that time. Another one may have taken its place since, and bookies
-have deleted it: the acknowledgements are unknown, and the topic is not loaded. Over restored metadata
-nothing is trimmed, so that subscriptions can be made anew, wherever an operator wants them to begin.
+A backup names a topic's cursor ledger of that time. It may have been replaced since and deleted by bookies:
+then the acknowledgements are unknown and the topic is not loaded. While restored metadata is not released
+nothing is trimmed, so subscriptions can be created again at any position.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from magnetar.ledger.ledger_store import LedgerRef
 async def forget_subscriptions(
     metadata: MetadataStore, keys: Keys, inventory: Inventory, topic: TopicName
 ) -> int:
-    """Let a topic's head name no cursor ledger, and let that one go; returns which it was.
+    """Removes the cursor ledger from a topic's head and schedules its deletion; returns its reference.
 
-    Raises NotReconcilable when its cursors are there, or nothing would keep its messages; MetadataError.
+    Raises NotReconcilable if the cursors exist, or if the topic's messages would be trimmed; MetadataError.
     """
     if not holds_deletion(await read_restoration(metadata, keys)):
         raise NotReconcilable(

@@ -17,9 +17,9 @@ READ_BYTES_MAX: Final = 1 << 20
 async def entries_of(
     clients: BookieClients, ref: LedgerRef, held: Mapping[str, LedgerState]
 ) -> AsyncIterator[tuple[int, bytes | None]]:
-    """Yields the entries from the first to the last that a bookie holds; None without a sound copy.
+    """Yields the entries from the first to the last that a bookie holds; None for one without an intact copy.
 
-    The last ones may never have been confirmed to their producer.
+    The last entries may never have been confirmed to their producer.
     """
     last = max(state.last_entry_id for state in held.values())
     at = 0
@@ -42,7 +42,7 @@ async def entries_of(
 
 
 def _entries(records: Sequence[Record], first: int) -> dict[int, bytes]:
-    """Those that follow one another from `first` on, undamaged."""
+    """Returns the consecutive intact entries from `first` on."""
     found: dict[int, bytes] = {}
     at = first
     for record in records:

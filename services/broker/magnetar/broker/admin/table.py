@@ -43,7 +43,7 @@ from magnetar.broker.admin.routes.topics import storage as topic_storage
 
 
 def routes(broker: BrokerView) -> list[Route]:
-    """Every route of one broker."""
+    """Returns every route of one broker."""
     return [
         *clusters.ROUTES,
         *failure_domains.ROUTES,

@@ -40,37 +40,37 @@ READ_ENTRIES: Final = Counter(
 )
 FAILED: Final = Counter(
     "magnetar_cold_reads_failed",
-    "Reads of offloaded ledgers that gave nothing. reason=unavailable: the object store did not answer, or "
-    "there is no way to reach it; damaged: objects are missing or not what was verified.",
+    "Failed reads of offloaded ledgers. reason=unavailable: the object store did not answer or cannot be "
+    "reached; damaged: objects are missing or differ from what was verified.",
     ["reason"],
     registry=REGISTRY,
 )
 begin_at_zero(FAILED, "damaged", "unavailable")
 LOAD_SECONDS: Final = Histogram(
     "magnetar_cold_load_seconds",
-    "Seconds for a row group of an offloaded ledger to be fetched and taken apart.",
+    "Seconds to fetch and decode a row group of an offloaded ledger.",
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
     registry=REGISTRY,
 )
 VERIFIED_BYTES: Final = Counter(
     "magnetar_cold_verified_bytes",
-    "Bytes of objects that were read and compared with their checksums before bookies let go.",
+    "Bytes of objects verified against their checksums before bookies deleted the ledger.",
     registry=REGISTRY,
 )
 
 HEADS_BYTES_MAX: Final = 16 << 20
-"""Bytes of manifests and footers in memory."""
+"""Maximum bytes of manifests and footers in memory."""
 
 WAIT_MAX_S: Final = 180.0
-"""Timeout of one row group, footer or manifest, longer than the retries of an object store."""
+"""Timeout in seconds of one row group, footer or manifest, longer than the retries of an object store."""
 
 VERIFIED_AT_ONCE: Final = 16 << 20
-"""Bytes that are checked in one go, so that readers have their turn in the threads."""
+"""Bytes verified at a time, so that readers get their turn in the threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A manifest, and the way to the other objects."""
+    """A manifest, and access to the other objects."""
 
     objects: LedgerObjects
     manifest: Manifest
@@ -90,10 +90,10 @@ class _Foot:
 
 
 class ColdLedgers:
-    """One for a broker, used on one event loop; `close` ends what it loads.
+    """Reads the offloaded ledgers of one broker, on one event loop; `close` ends its loads.
 
-    `pool_of` gives the threads in which the objects at a location are read, which stay the caller's: a store
-    that is slow keeps those busy, and no others.
+    `pool_of` returns the threads for reads at a location; the caller owns them. A slow store keeps only its
+    own threads busy.
     """
 
     def __init__(self, pool_of: Callable[[str], BlockingPool], clock: Clock, *, cache_bytes: int) -> None:
@@ -122,7 +122,7 @@ class ColdLedgers:
         except LedgerError as error:
             self._failed(ledger, error)
             if not runs:
-                raise  # else the next read begins there, and says so
+                raise  # otherwise the next read begins there and raises it
         if at <= ledger.last_entry_id and runs:
             self._groups.stands_at((ledger.where, at), key)
             if goes_on:
@@ -132,7 +132,7 @@ class ColdLedgers:
         return runs
 
     async def first_not_before(self, ledger: ColdLedger, publish_time_ms: int) -> int:
-        """See `ColdStore.first_not_before`; most row groups are passed by what footers say of them."""
+        """See `ColdStore.first_not_before`; footers exclude most row groups without reading them."""
         try:
             opened = await self._open(ledger)
             if opened.manifest.max_publish_time_ms < publish_time_ms:
@@ -152,7 +152,7 @@ class ColdLedgers:
         return ledger.last_entry_id + 1
 
     async def verify(self, ledger: ColdLedger) -> Verified:
-        """See `ColdStore.verify`. Nothing that is in memory counts; at most half of the time goes into it."""
+        """See `ColdStore.verify`. Cached values are not used; verification takes at most half of the time."""
         self._forget(ledger)
         opened = await self._in_time(ledger, partial(_open_objects, ledger))
         objects, manifest = opened.objects, opened.manifest
@@ -171,7 +171,7 @@ class ColdLedgers:
                     f"{part.name} of ledger {ledger.ref.id} of {ledger.topic} at {ledger.where} is damaged: "
                     f"its SHA-256 is {digest.hexdigest()}, not {part.sha256.hex()}"
                 )
-            # And it can be read: the last entries tell where the ledger's messages end.
+            # And the objects can be decoded: the last entries show where the ledger's messages end.
             footer = await self._in_time(ledger, partial(objects.footer, part))
             number = len(footer.row_groups) - 1
             last = await self._in_time(ledger, partial(objects.group, part, footer, number))
@@ -188,7 +188,7 @@ class ColdLedgers:
         )
 
     async def close(self) -> None:
-        """End loads and keep nothing; idempotent."""
+        """Ends loads and clears the caches; idempotent."""
         for cache in (self._groups, self._feet, self._opened):
             await cache.close()
 
@@ -214,7 +214,7 @@ class ColdLedgers:
         return found.footer
 
     async def _group_at(self, ledger: ColdLedger, entry_id: int) -> tuple[tuple[str, int, int], EntryGroup]:
-        """The row group with an entry, with its key."""
+        """Returns the row group with an entry, and its key."""
         opened = await self._open(ledger)
         number = opened.manifest.part_of(entry_id)
         footer = await self._footer(ledger, opened, number)
@@ -226,7 +226,7 @@ class ColdLedgers:
         return key, found
 
     async def _load_ahead(self, ledger: ColdLedger, key: tuple[str, int, int]) -> None:
-        """Have the row group behind this one loaded; who reads does not wait for it."""
+        """Starts loading the next row group; the reader does not wait for it."""
         path, number, group = key
         opened = self._opened.peek(path)
         foot = self._feet.peek((path, number))
@@ -267,20 +267,21 @@ class ColdLedgers:
 
 
 def _open_objects(ledger: ColdLedger) -> _Opened:
-    """Blocks; imports the libraries."""
+    """Opens the objects of a ledger. Blocks; imports the libraries."""
     try:
         from magnetar.broker.cold.ledger_objects import LedgerObjects
     except ImportError as error:
         raise ObjectsUnavailable(
-            f"ledger {ledger.ref.id} of {ledger.topic} was offloaded to {ledger.location}, and this broker "
-            f"lacks what reads it ({error}): pip install 'magnetar-broker[cold]', and start it again"
+            f"ledger {ledger.ref.id} of {ledger.topic} was offloaded to {ledger.location}, and this "
+            f"broker lacks the libraries to read it ({error}): pip install 'magnetar-broker[cold]', and "
+            "restart the broker"
         ) from error
     objects = LedgerObjects(ledger)
     return _Opened(objects, objects.manifest())
 
 
 def _hash_on(digest: hashlib._Hash, objects: LedgerObjects, part: Part, offset: int, length: int) -> None:
-    """Blocks."""
+    """Hashes the next bytes of an object. Blocks."""
     digest.update(objects.read(part, offset, length))
 
 
@@ -290,5 +291,5 @@ async def _in_time(ledger: ColdLedger, answer: Awaitable[T]) -> T:
             return await answer
     except TimeoutError:
         raise ObjectsUnavailable(
-            f"{ledger.where} did not answer within {WAIT_MAX_S:.0f} s; it is tried again"
+            f"{ledger.where} did not answer within {WAIT_MAX_S:.0f} s; the read is retried"
         ) from None

@@ -19,17 +19,17 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 log = get_logger(__name__)
 
 POOLS_MAX: Final = 8
-"""Locations whose reads do not wait for those of others."""
+"""Maximum thread pools: reads of as many locations do not wait for each other."""
 
 LOCATIONS_MAX: Final = 1_000
-"""Locations whose threads are remembered."""
+"""Maximum locations with an assigned thread pool."""
 
 CLOSE_WAIT_S: Final = 5.0
 """Seconds to wait for running reads of an object store when the broker stops."""
 
 
 class _Pools:
-    """Threads by location, there once something is read there: most brokers never read an object."""
+    """Threads by location, started at the first read: most brokers never read an object."""
 
     def __init__(self, threads_max: int) -> None:
         self._threads_max = threads_max
@@ -37,7 +37,7 @@ class _Pools:
         self._by_location: dict[str, StoreThreads] = {}
 
     def of(self, location: str) -> BlockingPool:
-        """Return the threads of a location; many locations share some."""
+        """Returns the threads of a location; many locations share some."""
         pool = self._by_location.get(location)
         if pool is None:
             if len(self._pools) < POOLS_MAX:
@@ -49,7 +49,9 @@ class _Pools:
         return pool
 
     async def close_soon(self) -> None:
-        """End the threads. A store that does not answer is not waited for long, nor by the process's end."""
+        """Ends the threads, without waiting long for a store that does not answer, even at the end of the
+        process.
+        """
         for pool in self._pools:
             pool.stop()
         try:
@@ -61,7 +63,9 @@ class _Pools:
 
 
 class ColdTier:
-    """Gives `ledgers` the objects to read, unless it has some; threads start with the first read."""
+    """Connects `ledgers` to object storage, unless it already has a store; threads start with the first
+    read.
+    """
 
     def __init__(
         self,
@@ -78,10 +82,10 @@ class ColdTier:
         self.keeper = OffloadUpkeep(topics, ledgers, ledgers.cold, lambda: config.refresh_interval_s)
 
     def start(self, spawn: Spawn) -> None:
-        """Follow what jobs do, and let bookies go, in tasks of their owner."""
+        """Starts the refresh and release tasks; the caller of `spawn` owns them."""
         self.keeper.start(spawn)
 
     async def close(self) -> None:
-        """End what is read; idempotent."""
+        """Ends all reads; idempotent."""
         await self.ledgers.close()
         await self._pools.close_soon()

@@ -1,4 +1,4 @@
-"""Consecutive entries of an offloaded ledger in memory, as runs, out of which readers are given theirs."""
+"""Consecutive entries of an offloaded ledger in memory, as runs that are passed to readers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from magnetar.ledger.ledger_store import Run
 _GROUP_BYTES: Final = 1_000
 _RUN_BYTES: Final = 400
 _ENTRY_BYTES: Final = 56
-"""Memory that each costs beside its bytes."""
+"""Bytes of memory of an entry in addition to its own bytes."""
 
 
 @dataclass(slots=True)
 class EntryGroup:
-    """Whole, consecutive entries, at least one: those of a row group."""
+    """The complete, consecutive entries of a row group; at least one."""
 
     runs: list[Run]
     cost: int = field(init=False)
@@ -35,7 +35,9 @@ class EntryGroup:
         return self.runs[-1].last_entry_id
 
     def take(self, first: int, last: int, bytes_max: int, *, at_least_one: bool) -> list[Run]:
-        """Entries `first`, which is here, to `last`, as far as they are here and fit; bytes are shared."""
+        """Returns the entries from `first`, which must be in the group, to `last`, as far as they are in it
+        and fit; bytes are shared.
+        """
         taken: list[Run] = []
         at = bisect_right(self.runs, first, key=lambda run: run.first_entry_id) - 1
         while at < len(self.runs) and first <= last:
@@ -57,7 +59,7 @@ class EntryGroup:
         return taken
 
     def first_not_before(self, publish_time_ms: int) -> int | None:
-        """The first entry that the broker took at or after this time; None when all are older."""
+        """Returns the first entry published (broker time) at or after this time; None when all are older."""
         for run in self.runs:
             if run.publish_time_ms >= publish_time_ms:
                 return run.first_entry_id
@@ -65,7 +67,7 @@ class EntryGroup:
 
 
 def _fitting(run: Run, first: int, last: int, bytes_max: int, *, at_least_one: bool) -> Run | None:
-    """Entries `first` to `last` of a run as far as they fit; None when not even one does."""
+    """Returns entries `first` to `last` of a run as far as they fit; None when none does."""
     start, stop = first - run.first_entry_id, last - run.first_entry_id + 1
     count = 0
     for entry in run.entries[start:stop]:

@@ -1,8 +1,8 @@
-"""Cache of row groups, footers and manifests that were read from objects, shared by all readers.
+"""Cache of row groups, footers and manifests read from objects, shared by all readers.
 
-Each is loaded once, however many wait for it. The bytes kept are bounded; what goes first is what no reader
-stands in, then what was used longest ago. What is loaded ahead of a reader takes no room from another one:
-many readers get less of it, and do not drive out what the others are at. After a while without use all goes.
+Concurrent requests share one load. The cached bytes are bounded; values without a current reader are evicted
+first, then the least recently used. Read-ahead never evicts a value in use: with many readers it loads less.
+Unused values are dropped after a while.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from prometheus_client import Counter, Gauge
 
 HITS: Final = Counter(
     "magnetar_cold_cache_hits",
-    "Row groups, footers and manifests of offloaded ledgers that were in memory, or on their way there.",
+    "Row groups, footers and manifests of offloaded ledgers found in memory, or being loaded.",
     ["what"],
     registry=REGISTRY,
 )
 MISSES: Final = Counter(
     "magnetar_cold_cache_misses",
-    "Row groups, footers and manifests of offloaded ledgers that a reader had to wait for.",
+    "Row groups, footers and manifests of offloaded ledgers that a reader waited for.",
     ["what"],
     registry=REGISTRY,
 )
 READ_AHEAD: Final = Counter(
     "magnetar_cold_read_ahead",
-    "Row groups of offloaded ledgers that were loaded before their reader came to them.",
+    "Row groups of offloaded ledgers loaded ahead of their reader.",
     registry=REGISTRY,
 )
 CACHE_BYTES: Final = Gauge(
     "magnetar_cold_cache_bytes",
-    "Bytes in memory of offloaded ledgers' row groups, footers and manifests.",
+    "Bytes of row groups, footers and manifests of offloaded ledgers in memory.",
     ["what"],
     registry=REGISTRY,
 )
@@ -46,15 +46,15 @@ UNUSED_S: Final = 60.0
 """Seconds without use after which a value is dropped and a reader's position forgotten."""
 
 READERS_MAX: Final = 1_000
-"""Readers whose places are kept in mind; more are as if they had just begun."""
+"""Maximum readers whose positions are remembered; further ones are treated as new."""
 
 
 class Sized(Protocol):
-    """A cached value that knows its cost."""
+    """A cached value with its cost."""
 
     @property
     def cost(self) -> int:
-        """Bytes of memory, about."""
+        """Approximate bytes of memory."""
         ...
 
 
@@ -71,7 +71,7 @@ class _Kept(Generic[ValueT]):
 
 
 class GroupCache(Generic[KeyT, ValueT]):
-    """Used on one event loop; `close` ends its loads.
+    """A cache used on one event loop; `close` ends its loads.
 
     Keeps at most `bytes_max`, or one value that is larger. `what` names its values in metrics.
     """
@@ -92,7 +92,7 @@ class GroupCache(Generic[KeyT, ValueT]):
         """Bytes of the cached values."""
 
     def peek(self, key: KeyT) -> ValueT | None:
-        """A value that is in memory; None when it has to be waited for."""
+        """Returns a value in memory; None when it has to be loaded."""
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -101,7 +101,7 @@ class GroupCache(Generic[KeyT, ValueT]):
         return kept.value
 
     async def get(self, key: KeyT, load: Load[ValueT]) -> ValueT:
-        """A value, from memory or loaded. Raises what `load` raises; the next one who asks tries again."""
+        """Returns a value, from memory or loaded. Raises errors of `load`; the next call retries."""
         found = self.peek(key)
         if found is not None:
             return found
@@ -111,14 +111,14 @@ class GroupCache(Generic[KeyT, ValueT]):
             task = self._start(key, load)
         else:
             self._hits.inc()
-        # Others may wait for it as well: one who gives up does not end it.
+        # Other callers may wait for it as well: cancelling one does not end it.
         value = await asyncio.shield(task)
         if isinstance(value, MagnetarError):
             raise value.with_traceback(None)
         return value
 
     def ahead(self, key: KeyT, load: Load[ValueT]) -> bool:
-        """Load a value ahead of its reader, if it fits without evicting a value in use."""
+        """Loads a value ahead of its reader, if it fits without evicting a value in use."""
         if key in self._kept or key in self._loading:
             return True
         if not self._make_room(self._typical * (len(self._loading) + 1), only_idle=True):
@@ -128,22 +128,22 @@ class GroupCache(Generic[KeyT, ValueT]):
         return True
 
     def came_from(self, place: Hashable) -> bool:
-        """Return whether a reader is known at this position: the one that reads on from here."""
+        """Returns whether a known reader continues at this position."""
         return self._places.pop(place, None) is not None
 
     def stands_at(self, place: Hashable, key: KeyT) -> None:
-        """A reader goes on from this place, in this value."""
+        """Records that a reader continues at this position, in this value."""
         if len(self._places) >= READERS_MAX:
             del self._places[next(iter(self._places))]
         self._places[place] = (key, self._clock.monotonic())
 
     def forget(self, concerned: Callable[[KeyT], bool]) -> None:
-        """Drop what is kept of these."""
+        """Drops the cached values of the given keys."""
         for key in [key for key in self._kept if concerned(key)]:
             self._drop(key)
 
     async def close(self) -> None:
-        """End loads and keep nothing; idempotent."""
+        """Ends loads and clears the cache; idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -172,7 +172,7 @@ class GroupCache(Generic[KeyT, ValueT]):
         return value
 
     def _make_room(self, cost: int, *, only_idle: bool) -> bool:
-        """Drop what is least needed until so much fits; False when it does not."""
+        """Evicts the least needed values until `cost` fits; returns False when it does not."""
         missing = self.byte_length + cost - self._bytes_max
         if missing <= 0:
             return True

@@ -1,8 +1,8 @@
-"""The objects of one offloaded ledger, read in a thread: manifest, footers, row groups, every byte.
+"""The objects of one offloaded ledger, read in a thread: manifest, footers, row groups and raw bytes.
 
-Needs pyarrow and fsspec (`magnetar-broker[cold]`): imported where an offloaded ledger is at hand, not before.
-All calls block. What cannot be had now raises ObjectsUnavailable; what is not what was verified, or is gone,
-ObjectsDamaged.
+Needs pyarrow and fsspec (`magnetar-broker[cold]`), imported only when an offloaded ledger is read. All calls
+block. They raise ObjectsUnavailable when the store cannot be read now, and ObjectsDamaged when an object is
+missing or differs from what was verified.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from magnetar.ledger.cold.part_reader import Footer, PartReader, read_footer
 T = TypeVar("T")
 
 MANIFEST_BYTES_MAX: Final = 64 << 20
-"""A longer one is none of ours."""
+"""Maximum bytes of a valid manifest."""
 
 
 class LedgerObjects:
     """The objects of `ledger`; safe to use from several threads."""
 
     def __init__(self, ledger: ColdLedger) -> None:
-        """Asks nothing of the store yet. Raises ObjectsUnavailable when there is no way to reach it."""
+        """Prepares access without calling the store. Raises ObjectsUnavailable when the store cannot be
+        used.
+        """
         self.ledger = ledger
         try:
             self._store: ObjectStore = open_store(ledger.location)
@@ -39,7 +41,7 @@ class LedgerObjects:
             raise ObjectsUnavailable(f"{_named(ledger)}: {error}") from error
 
     def manifest(self) -> Manifest:
-        """The manifest that a job verified, of this ledger."""
+        """Reads the ledger's manifest and checks that it is the one a job verified."""
         path = f"{self.ledger.path}/{MANIFEST_NAME}"
         with self._errors(path):
             data = self._store.read(path, 0, MANIFEST_BYTES_MAX)
@@ -56,19 +58,19 @@ class LedgerObjects:
         return manifest
 
     def footer(self, part: Part) -> Footer:
-        """The footer of a part, which has the row groups that the manifest lets expect."""
+        """Reads the footer of a part and checks its row groups against the manifest."""
         footer = self._with_part(part, partial(read_footer, part=part))
         following = part.first_entry_id
         for group in footer.row_groups:
             if group.first_entry_id != following:
-                raise self._damaged(part.name, f"row group {group.number} begins at another entry")
+                raise self._damaged(part.name, f"row group {group.number} begins at an unexpected entry")
             following = group.last_entry_id + 1
         if following != part.last_entry_id + 1 or footer.ledger_id != self.ledger.ref.id:
-            raise self._damaged(part.name, "it has other entries than its manifest says")
+            raise self._damaged(part.name, "its entries differ from the manifest")
         return footer
 
     def group(self, part: Part, footer: Footer, number: int) -> EntryGroup:
-        """The entries of a row group."""
+        """Reads the entries of a row group."""
 
         def read(file: Any) -> EntryGroup:
             with PartReader(file, footer) as reader:
@@ -85,7 +87,7 @@ class LedgerObjects:
         return group
 
     def check_size(self, part: Part) -> None:
-        """The object of a part has as many bytes as the manifest says."""
+        """Checks that the object of a part has the size in the manifest."""
         path = self._path(part)
         with self._errors(path):
             size = self._store.size(path)
@@ -93,7 +95,7 @@ class LedgerObjects:
             raise self._damaged(part.name, f"it has {size} bytes, not {part.byte_length}")
 
     def read(self, part: Part, offset: int, length: int) -> bytes:
-        """Bytes of the object of a part, as many as are asked for."""
+        """Reads exactly `length` bytes of the object of a part."""
         path = self._path(part)
         with self._errors(path):
             data = self._store.read(path, offset, length)
@@ -119,7 +121,7 @@ class LedgerObjects:
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
-        """Errors of the store and of the libraries as what they mean for a reader."""
+        """Converts errors of the store and the libraries to ObjectsUnavailable or ObjectsDamaged."""
         try:
             yield
         except NoSuchObject as error:
@@ -130,7 +132,7 @@ class LedgerObjects:
             raise self._damaged(path, str(error)) from error
         except (ObjectsDamaged, ObjectsUnavailable):
             raise
-        except Exception as error:  # libraries of object stores have errors of their own
+        except Exception as error:  # object store libraries raise their own error types
             raise ObjectsUnavailable(f"{_named(self.ledger)}: cannot read {path}: {error!r}") from error
 
 

@@ -1,10 +1,10 @@
-"""Periodic work of an owner for the offloaded ledgers of its topics: it reads the progress of jobs,
-and lets bookies go of ledgers whose objects it has verified.
+"""Periodic work of an owner for the offloaded ledgers of its topics: it reads the progress of jobs, verifies
+their objects, and then lets bookies delete the ledgers.
 
-Two tasks of one broker, each going through the loaded topics in turn. One verification at a time: it reads
-every byte of a ledger's objects, and clients come first. A ledger whose objects cannot be verified waits
-longer each time, and a location that took long to say so is left alone until the next pass: others are not
-to wait for it. Objects found damaged twice are wanted again: once may be a directory that is not mounted.
+Two tasks of one broker iterate over the loaded topics. One ledger is verified at a time: verification reads
+every byte of its objects, and clients have priority. After a failed verification a ledger waits longer each
+time, and a location that was slow to fail is skipped until the next pass, so that others need not wait for
+it. Objects found damaged twice are offloaded again; the first failure may be an unmounted directory.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 log = get_logger(__name__)
 
 TOPICS_A_SECOND: Final = 500
-"""Topics read from metadata each second at most, to leave metadata time for others."""
+"""Maximum topics read from metadata each second, to bound the load on metadata."""
 
 RETRY_MIN_S: Final = 60.0
 RETRY_MAX_S: Final = 3600.0
-"""Seconds between two verifications of a ledger after one failed."""
+"""Maximum seconds between two verifications of a ledger after a failure."""
 
 DAMAGED_TIMES: Final = 2
-"""Verifications that have to find objects damaged before they are wanted again."""
+"""Failed verifications, with damaged objects, after which the ledger is offloaded again."""
 
 SLOW_S: Final = 30.0
-"""A failure that took longer is one of the store, which would answer for the next ledger as late."""
+"""Seconds after which a failure is attributed to the store, which would be as slow for the next ledger."""
 
 WAITING_MAX: Final = 10_000
-"""Ledgers that are kept in mind as waiting; more are tried in each pass."""
+"""Maximum ledgers remembered as waiting; further ones are tried in each pass."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Skipped:
-    """Ledgers that are not tried now: those that wait, and those that one pass has tried."""
+    """Ledgers that are skipped now: waiting ones, and those that this pass has tried."""
 
     waiting: Mapping[LedgerRef, _Waiting]
     now_s: float
@@ -69,7 +69,7 @@ class _Skipped:
 
 
 class OffloadUpkeep:
-    """Used on one event loop. `interval_s` is asked for each time: it may be changed."""
+    """Runs on one event loop. `interval_s` is called before each pass: the setting may change."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class OffloadUpkeep:
         self._waiting: dict[LedgerRef, _Waiting] = {}
 
     def start(self, spawn: Spawn) -> None:
-        """Look for ever, in tasks of their owner."""
+        """Starts the periodic tasks; the caller of `spawn` owns them."""
         spawn(self._for_ever(self.refresh), "offloaded ledgers: refresh")
         spawn(self._for_ever(self.let_go), "offloaded ledgers: leaving bookies")
 
     async def refresh(self) -> None:
-        """One pass: learn how far the ledgers of each loaded topic are."""
+        """Runs one pass: reads the offload progress of each loaded topic's ledgers."""
         async for ledger in self._managed_ledgers():
             try:
                 await ledger.refresh_offload()
@@ -100,7 +100,7 @@ class OffloadUpkeep:
             await asyncio.sleep(1 / TOPICS_A_SECOND)
 
     async def let_go(self) -> None:
-        """One pass: each ledger that is due leaves bookies, once it is verified."""
+        """Runs one pass: verifies each ledger that is due, then lets bookies delete it."""
         slow: set[str] = set()
         async for ledger in self._managed_ledgers():
             skip = _Skipped(self._waiting, self._clock.monotonic())
@@ -124,17 +124,19 @@ class OffloadUpkeep:
                 log.exception("upkeep of offloaded ledgers failed")
 
     async def _managed_ledgers(self) -> AsyncIterator[ManagedLedger]:
-        """Yield the managed ledgers of loaded topics with closed ledgers; most topics have none."""
+        """Yields the managed ledgers of loaded topics with closed ledgers; most topics have none."""
         async for topic in iterate_cooperatively(list(self._topics().values())):
             if isinstance(topic, PersistentTopic) and not topic.closing and topic.ledger.has_closed_ledgers:
                 yield topic.ledger
 
     async def _leave(self, ledger: ManagedLedger, cold: ColdLedger) -> bool:
-        """False when its objects, or the metadata, could not be had."""
+        """Verifies and releases a ledger; returns False when its objects or the metadata could not be
+        read.
+        """
         try:
             verified = await self._cold.verify(cold)
             if not await ledger.leave_bookies(verified):
-                await ledger.refresh_offload()  # they are not its objects any more
+                await ledger.refresh_offload()  # the ledger has other objects now
         except ObjectsDamaged as error:
             await self._damaged(ledger, cold, error)
         except MagnetarError as error:
@@ -147,7 +149,7 @@ class OffloadUpkeep:
             self._wait_for(cold)
             return False
         except Exception:
-            # Whatever it is, the ledgers behind this one are to have their turn.
+            # An error with one ledger must not block the ledgers after it.
             log.exception("verification of an offloaded ledger failed", topic=cold.topic, ledger=cold.ref.id)
             self._wait_for(cold)
         else:

@@ -1,7 +1,8 @@
-"""Threads for calls that an object store may never answer: the process ends without waiting for them.
+"""Threads for calls to an object store that may never answer: the process ends without waiting for them.
 
-Those of `concurrent.futures` are waited for when an interpreter ends, whatever they hang in (a mounted
-directory whose server is gone), so a broker would not stop. Nothing here writes: what is cut off is a read.
+The interpreter waits at exit for threads of `concurrent.futures`, even for blocked ones (for example on a
+mounted directory whose server is down), so a broker would not stop. These threads only read, so they may be
+cut off.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class StoreThreads:
         return future
 
     def stop(self) -> None:
-        """Take no more calls; those that wait are cancelled. Idempotent, and waits for nothing."""
+        """Stops accepting calls; waiting ones are cancelled. Idempotent; does not block."""
         if self._closed:
             return
         self._closed = True
@@ -59,7 +60,7 @@ class StoreThreads:
             self._calls.put(None)
 
     async def ended(self) -> None:
-        """Wait until every thread has ended; call `stop` first."""
+        """Waits until every thread has ended; call `stop` first."""
         while self._at_work:
             self._changed.clear()
             await self._changed.wait()

@@ -41,7 +41,7 @@ class Mover(Protocol):
     """Unloads, splits, merges and takes bundles, with their topics and clients."""
 
     async def unload(self, namespace: NamespaceName, bundle: BundleRange, to: str = "") -> Owned | None:
-        """Hand over a bundle owned by this broker, to the broker `to` or ("") to the one that the leader
+        """Hands over a bundle owned by this broker, to the broker `to` or ("") to the one that the leader
         chooses.
 
         Returns the new owner, or None if the bundle has no owner. Raises ServiceNotReady when this broker
@@ -58,7 +58,7 @@ class Mover(Protocol):
         algorithm: str = "",
         unload: bool = False,
     ) -> list[BundleRange]:
-        """Split an owned bundle at the boundaries or, without any, at the points that the algorithm chooses.
+        """Splits an owned bundle at the boundaries or, without any, at the points that the algorithm chooses.
 
         With `unload`, hand the parts to other brokers. Raises InvalidName, NotAllowed, ServiceNotReady,
         MetadataError.
@@ -66,7 +66,7 @@ class Mover(Protocol):
         ...
 
     async def merge(self, namespace: NamespaceName, bundle: BundleRange) -> Owned:
-        """Merge the owned bundles that make up this range.
+        """Merges the owned bundles that make up this range.
 
         Raises InvalidName, NamespaceNotFound, ServiceNotReady when this broker does not own all of them,
         MetadataError.
@@ -76,7 +76,7 @@ class Mover(Protocol):
     def taken(
         self, namespace: NamespaceName, bundle: BundleRange, topics: Sequence[str], written: int = 0
     ) -> None:
-        """Load these topics of a bundle that this broker just received, most urgent first.
+        """Loads these topics of a bundle that this broker just received, most urgent first.
 
         The first `written` topics had active publishers.
         """
@@ -154,7 +154,7 @@ class BrokerCalls:
 
 
 def _that_fit(names: list[str], limit: int) -> list[str]:
-    """Return the leading names that fit into one response."""
+    """Returns the leading names that fit into one response."""
     room = NAMES_BYTES_MAX
 
     def fits(name: str) -> bool:

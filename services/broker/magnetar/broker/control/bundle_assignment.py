@@ -45,12 +45,12 @@ class Assigning:
         self._silent = SilentBrokers()
 
     async def assign(self, namespace: NamespaceName, bundle: BundleRange) -> str:
-        """Assign the bundle and return the owner's broker id. Raises as `Assigner.assign`."""
+        """Assigns the bundle and returns the owner's broker id. Raises as `Assigner.assign`."""
         request = AssignRequest(namespace=str(namespace), bundle=str(bundle))
         return (await self.answer(request)).broker_id
 
     async def answer(self, request: AssignRequest) -> AssignResponse:
-        """Assign the bundle if this broker leads or was called as the leader; otherwise ask the leader.
+        """Assigns the bundle if this broker leads or was called as the leader; otherwise ask the leader.
 
         Raises InvalidName, NamespaceNotFound, ServiceNotReady (NobodyLeads when the request is to choose
         only), TooManyRequests, MetadataError.
@@ -79,7 +79,7 @@ class Assigning:
         return AssignResponse(broker_id=owned.broker_id, run=owned.run)
 
     def _other_leader(self) -> BrokerRegistration | None:
-        """Return the leader if it is another broker that can be called and responds."""
+        """Returns the leader if it is another broker that can be called and responds."""
         leader = self._directory.leader
         found = None if leader is None else self._directory.get(leader.id)
         if found is None or not found.control_address or self._presence.is_run(found.broker_id, found.run):

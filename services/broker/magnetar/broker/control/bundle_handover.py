@@ -60,11 +60,11 @@ GIVING_SECONDS: Final = Histogram(
 )
 
 TRIES_MAX: Final = 3
-"""Maximum number of brokers that are asked to take a bundle, one after the other."""
+"""Maximum number of brokers that are called to take a bundle, one after the other."""
 
 TAKE_TIMEOUT_S: Final = 3.0
 """Timeout of one Take call, in seconds. If the broker took the bundle in spite of the timeout, the next
-broker that is asked finds that out.
+broker that is called detects that.
 """
 
 CLOSED_AT_ONCE_MAX: Final = 100
@@ -77,7 +77,7 @@ demand.
 
 TOPICS_NAMED_MAX: Final = 20_000
 TOPICS_NAMED_BYTES_MAX: Final = 4 << 20
-"""Number of topics that the next owner is told to load, and bytes of their names, which must fit into one
+"""Number of topics in the list for the next owner to load, and bytes of their names, which must fit into one
 call. The other topics are loaded on demand.
 """
 
@@ -123,8 +123,8 @@ class HandOver:
         self._timeout_s = timeout_s
 
     async def give(self, namespace: NamespaceName, bundle: BundleRange, to: str = "") -> Owned:
-        """Hand over an owned bundle to the broker `to`, or to the one that the leader chooses; return the new
-        owner.
+        """Hands over an owned bundle to the broker `to`, or to the one that the leader chooses; returns the
+        new owner.
 
         Raises ServiceNotReady when this broker does not own the bundle or no broker takes it (NobodyElse:
         nothing was closed); NotAllowed when `to` is this broker; MetadataError. After an error this broker
@@ -150,7 +150,9 @@ class HandOver:
         return owned
 
     async def close_topics(self, namespace: NamespaceName, bundle: BundleRange) -> None:
-        """Close the topics of a bundle that stays here: clients look them up again, and they are reloaded."""
+        """Closes the topics of a bundle that stays here: clients look them up again, and they are
+        reloaded.
+        """
         async with self._ownership.giving(namespace, bundle) as owned:
             if owned is None:
                 raise _not_ours(namespace, bundle)
@@ -191,7 +193,7 @@ class HandOver:
     async def _choose(
         self, namespace: NamespaceName, bundle: BundleRange, to: str, excepted: set[str]
     ) -> BrokerRegistration:
-        """Choose the next owner and check that it can be called."""
+        """Chooses the next owner and checks that it can be called."""
         if to:
             broker = self._named(to)
             await self._others.prepare(broker)
@@ -269,7 +271,7 @@ class HandOver:
         raise ServiceNotReady(f"no broker took bundle {bundle} of {namespace}; this broker still owns it")
 
     async def _close(self, namespace: NamespaceName, bundle: BundleRange, closed: _Closed) -> None:
-        """Close the loaded topics; adds to `closed` as it goes, also when it fails."""
+        """Closes the loaded topics; adds to `closed` as it goes, also when it fails."""
 
         def concerned(name: TopicName) -> bool:
             return name.namespace == namespace and name.hash in bundle
@@ -316,7 +318,7 @@ class HandOver:
 
 
 def _named_first(topics: Sequence[str]) -> list[str]:
-    """Return the leading topics that fit into one call."""
+    """Returns the leading topics that fit into one call."""
     room = TOPICS_NAMED_BYTES_MAX
 
     def fits(name: str) -> bool:

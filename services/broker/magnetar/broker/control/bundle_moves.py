@@ -37,7 +37,7 @@ class BundleMoves:
         self._client = client
 
     async def unload(self, namespace: NamespaceName, bundle: BundleRange, to: str = "") -> None:
-        """Hand a bundle to the broker `to`, or to the one that the leader chooses; assigns it if it has no
+        """Hands a bundle to the broker `to`, or to the one that the leader chooses; assigns it if it has no
         owner.
 
         Raises ServiceNotReady, NotAllowed when `to` already owns it, MetadataError.
@@ -64,7 +64,7 @@ class BundleMoves:
         algorithm: str = "",
         unload: bool,
     ) -> None:
-        """Have the owner split a bundle at the boundaries or, without any, at the points that the algorithm
+        """Has the owner split a bundle at the boundaries or, without any, at the points that the algorithm
         chooses.
 
         A bundle without an owner is assigned first. With `unload`, the parts go to other brokers. Raises
@@ -84,7 +84,7 @@ class BundleMoves:
         await self._client.call(owner, SPLIT, request)
 
     async def merge(self, namespace: NamespaceName, bundle: BundleRange) -> None:
-        """Merge the bundles that make up this range; does nothing if it is already one bundle.
+        """Merges the bundles that make up this range; does nothing if it is already one bundle.
 
         The broker that owns most of them receives the others first, so none of its own topics is closed.
         Raises InvalidName when no bundle begins or ends there, NamespaceNotFound, ServiceNotReady when one
@@ -128,7 +128,7 @@ class BundleMoves:
     async def _have_taken(
         self, namespace: NamespaceName, bundle: BundleRange, broker: BrokerRegistration
     ) -> None:
-        """Have the broker take a bundle that had no owner; the first taker wins."""
+        """Has the broker take a bundle that had no owner; the first taker wins."""
         if self._is_this(broker):
             await self._ownership.take(namespace, bundle)
             return

@@ -61,7 +61,7 @@ class Moving:
         self._closed = False
 
     async def close(self) -> None:
-        """Stop loading and handing over. Idempotent."""
+        """Stops loading and handing over. Idempotent."""
         self._closed = True
         await self._tasks.close()
 
@@ -114,9 +114,9 @@ class Moving:
             self._tasks.spawn(work(), f"load topics of {bundle} of {namespace}")
 
     async def drain(self, timeout_s: float) -> None:
-        """Hand over all bundles that other brokers accept within `timeout_s` seconds.
+        """Hands over all bundles that other brokers accept within `timeout_s` seconds.
 
-        The registration already says that this broker takes no bundles.
+        The broker must already be registered as draining, so that it is assigned no bundles.
         """
         self._ownership.refuse("it is shutting down")
         ours = list(self._ownership.table)
@@ -139,7 +139,7 @@ class Moving:
     # -- inside
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T], what: str) -> T:
-        """Run to completion even if the caller is cancelled: a partial handover would close topics and leave
+        """Runs to completion even if the caller is cancelled: a partial handover would close topics and leave
         their clients without a new address.
         """
         if self._closed:
@@ -165,7 +165,7 @@ class Moving:
         return Owned(presence.broker_id, presence.run, own.version, own.since_ms)
 
     async def _give_all(self, bundles: Collection[OwnBundle], given: list[int]) -> None:
-        """Hand over the bundles; `given[0]` counts the successes."""
+        """Hands over the bundles; `given[0]` counts the successes."""
         waiting = iter(bundles)
 
         async def work() -> None:
@@ -207,7 +207,7 @@ class Moving:
 
 
 async def _outcome(work: Coroutine[Any, Any, T]) -> T | MagnetarError:
-    """Return errors as values: they belong to the caller and are no failure of the task."""
+    """Returns errors as values: they belong to the caller and are no failure of the task."""
     try:
         return await work
     except MagnetarError as error:

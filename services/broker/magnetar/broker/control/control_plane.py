@@ -51,8 +51,8 @@ CLOSE_GRACE_S: Final = 1.0
 """Seconds that running calls have to finish when the broker stops."""
 
 TAKE_DEADLINE_S: Final = 1.5
-"""Seconds that the leader waits for a broker to take an unowned bundle before it asks another, so that it
-answers its own caller in time. If the first broker took the bundle after all, the next one finds that out.
+"""Seconds that the leader waits for a broker to take an unowned bundle before it calls another, so that it
+answers its own caller in time. If the first broker took the bundle after all, the next one detects that.
 """
 
 
@@ -129,18 +129,18 @@ class ControlPlane:
         return self.leader.leads
 
     async def listen(self, host: str, port: int, advertised_host: str) -> int:
-        """Listen for calls, which are refused until `serve`; return the port. Raises OSError."""
+        """Listens for calls, which are refused until `serve`; returns the port. Raises OSError."""
         bound = await self._server.start(host, port)
         self._address = f"{advertised_host}:{bound}"
         return bound
 
     def fill_registration(self, registration: BrokerRegistration) -> None:
-        """Add the address at which other brokers can call this one."""
+        """Adds the address at which other brokers can call this one."""
         registration.control_address = self._address
         registration.control_version = VERSION
 
     async def serve(self) -> None:
-        """Accept calls, join the leader election and report load; lookups of unowned bundles now ask the
+        """Accepts calls, joins the leader election and reports load; lookups of unowned bundles now ask the
         leader.
         """
         await self._server.set_serving(serving=True)
@@ -152,7 +152,7 @@ class ControlPlane:
         self._tasks.spawn(self.reporter.run(), "load reporter")
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new bundles and hand over the owned ones within this time."""
+        """Refuses new bundles and hands over the owned ones within this time."""
         try:
             await self._cluster.register(_mark_draining)
         except (MetadataError, ServiceNotReady) as error:
@@ -162,7 +162,7 @@ class ControlPlane:
         await self.moving.drain(timeout_s)
 
     async def close(self) -> None:
-        """Give up leadership and stop calls in both directions. Idempotent."""
+        """Gives up leadership and stops calls in both directions. Idempotent."""
         if self._offload is not None:
             self._offload.serving = False
         self._cluster.ownership.finder.assigner = self._cluster.ownership

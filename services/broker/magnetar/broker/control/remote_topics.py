@@ -21,7 +21,7 @@ class TopicsElsewhere:
         self._client = client
 
     async def non_persistent(self, namespace: NamespaceName) -> list[str]:
-        """Return full names of the namespace's topics that are loaded on other brokers, system topics
+        """Returns full names of the namespace's topics that are loaded on other brokers, system topics
         included.
 
         Raises ServiceNotReady when one of these brokers does not answer, NamespaceNotFound, MetadataError.
@@ -32,7 +32,7 @@ class TopicsElsewhere:
         return [name for names in found for name in names]
 
     async def owners(self, namespace: NamespaceName) -> list[BrokerRegistration]:
-        """Return the other brokers that own a bundle of the namespace, by id.
+        """Returns the other brokers that own a bundle of the namespace, by id.
 
         Raises NamespaceNotFound, MetadataError.
         """

@@ -26,7 +26,7 @@ from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 async def cuts_of(
     topics: TopicRegistry, namespace: NamespaceName, bundle: BundleRange, algorithm: str
 ) -> list[int]:
-    """Return the split points as hashes, at least one.
+    """Returns the split points as hashes, at least one.
 
     Raises NotAllowed when the bundle cannot be split by this algorithm, NamespaceNotFound, MetadataError.
     """
@@ -54,7 +54,9 @@ async def cuts_of(
 async def cut_by_load(
     loaded: Iterable[NamedTopic], namespace: NamespaceName, bundle: BundleRange
 ) -> list[int]:
-    """Return the split point that best balances the recent work (messages and bytes) of the loaded topics."""
+    """Returns the split point that best balances the recent work (messages and bytes) of the loaded
+    topics.
+    """
     measured = [
         (topic.name.hash, work(load_of(topic)))
         async for topic in iterate_cooperatively(list(loaded))

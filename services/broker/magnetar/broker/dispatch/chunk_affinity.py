@@ -1,8 +1,9 @@
-"""All chunks of one message go to one consumer of a Shared subscription.
+"""Sends all chunks of one message to one consumer of a Shared subscription.
 
 The first delivered chunk of a message binds the message (by uuid) to its consumer; the last chunk, or the
-consumer's leaving, ends that. Delivery is oldest first, so a later chunk of an unknown message means that the
-first one is gone (acknowledged, or forgotten here): any consumer gets it, and its client handles the rest.
+consumer's disconnect, ends the binding. Delivery is oldest first, so a later chunk of an unknown message
+means that the first chunk was acknowledged or its binding dropped: any consumer gets it, and its client
+handles the rest.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class ChunkAffinity(Generic[C]):
         self._bound: OrderedDict[str, C] = OrderedDict()
 
     def target(self, uuid: str, candidate: C) -> C:
-        """Return the consumer that has this message's chunks; `candidate` when none has."""
+        """Returns the consumer that has this message's chunks; `candidate` when none has."""
         return self._bound.get(uuid, candidate)
 
     def delivered(self, uuid: str, chunk_id: int, chunks: int, consumer: C) -> None:
-        """Remember that this chunk went to `consumer`; the last chunk ends the binding."""
+        """Remembers that this chunk went to `consumer`; the last chunk ends the binding."""
         if chunk_id >= chunks - 1:
             self._bound.pop(uuid, None)
             return
@@ -38,6 +39,6 @@ class ChunkAffinity(Generic[C]):
             self._bound.popitem(last=False)
 
     def forget(self, consumer: C) -> None:
-        """Unbind the messages of a consumer that left; they are redelivered from their first chunk."""
+        """Unbinds the messages of a consumer that left; they are redelivered from their first chunk."""
         for uuid in [uuid for uuid, holder in self._bound.items() if holder is consumer]:
             del self._bound[uuid]

@@ -1,7 +1,7 @@
 """Explains why a subscription is not dispatching, as a pure function of its state.
 
-Dispatch never waits on a flag: it checks at every event whether it can go on. This is the same check in
-words, for an operator whose subscription seems to hang.
+Dispatch never waits on a flag: it checks at every event whether it can continue. This module expresses the
+same check in words, for an operator whose subscription seems to hang.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def explain(
     delayed: int = 0,
     due_in_ms: int | None = None,
 ) -> str | None:
-    """Explain in words what keeps entries from going out now; None when nothing does.
+    """Explains in words what keeps entries from going out now; None when nothing does.
 
     `consumers` are those that may get entries now; `paused_by` is the reason why not even these do, if any;
     `throttled_by` is the scope of the dispatch rate that is used up. `delayed` entries wait for their time,

@@ -35,7 +35,7 @@ class ExclusiveDispatcher(Generic[C]):
             self._consumer = None
 
     def next(self) -> tuple[C, int] | None:
-        """Return the consumer and how many messages it may take now; None when it can take none."""
+        """Returns the consumer and how many messages it may take now; None when it can take none."""
         consumer = self._consumer
         if consumer is None:
             return None

@@ -51,18 +51,18 @@ class FailoverDispatcher(Generic[C]):
         """The chosen consumer; None while no consumer is connected."""
 
     def add(self, consumer: C) -> None:
-        """Connect a consumer; `active` may change."""
+        """Connects a consumer; `active` may change."""
         insort(self.consumers, consumer, key=_rank)
         self._choose()
 
     def remove(self, consumer: C) -> None:
-        """Disconnect a consumer; `active` may change."""
+        """Disconnects a consumer; `active` may change."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._choose()
 
     def next(self) -> tuple[C, int] | None:
-        """Return the active consumer and how many messages it may take now; None when it can take none."""
+        """Returns the active consumer and how many messages it may take now; None when it can take none."""
         active = self.active
         if active is None:
             return None
@@ -88,7 +88,7 @@ def _rank(consumer: NamedCandidate) -> tuple[int, str]:
 
 @lru_cache(maxsize=4096)
 def _distance(name: str, from_hash: int) -> int:
-    """Return the distance on the ring from a hash to the next point of a consumer."""
+    """Returns the distance on the ring from a hash to the next point of a consumer."""
     return min((_masked(f"{name}{number}") - from_hash) % _RING for number in range(POINTS))
 
 

@@ -33,7 +33,7 @@ class SharedDispatcher(Generic[C]):
         # The round of the last choice, and how many of its members have had their turn once that is taken.
 
     def add(self, consumer: C) -> None:
-        """Connect a consumer at the end of its priority level's round."""
+        """Connects a consumer at the end of its priority level's round."""
         insort(self.consumers, consumer, key=_level)
         for members in self._rounds:
             if _level(members[0]) == _level(consumer):
@@ -42,7 +42,7 @@ class SharedDispatcher(Generic[C]):
         insort(self._rounds, deque((consumer,)), key=lambda members: _level(members[0]))
 
     def remove(self, consumer: C) -> None:
-        """Disconnect a consumer; the others keep the order of their turns."""
+        """Disconnects a consumer; the others keep the order of their turns."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             for members in self._rounds:
@@ -51,7 +51,7 @@ class SharedDispatcher(Generic[C]):
             self._rounds = [members for members in self._rounds if members]
 
     def next(self) -> tuple[C, int] | None:
-        """Return the consumer whose turn it is and the entries of the turn; None when none can take any.
+        """Returns the consumer whose turn it is and the entries of the turn; None when none can take any.
 
         The choice stays the same until `took` ends the turn. A single consumer needs no turns: it gets as
         many entries as it has permits.
@@ -69,7 +69,7 @@ class SharedDispatcher(Generic[C]):
         return None
 
     def took(self) -> None:
-        """End the turn of the consumer that `next` chose, after it got something."""
+        """Ends the turn of the consumer that `next` chose, after it got something."""
         self._chosen_from.rotate(-self._passed)
 
 

@@ -36,7 +36,7 @@ begin_at_zero(
 
 UNREADABLE_MESSAGES = Counter(
     "magnetar_unreadable_messages_total",
-    "Messages that consumers acknowledged because they could not read them, by what was wrong.",
+    "Messages that consumers acknowledged because they could not decode them, by validation error.",
     ["error"],
     registry=REGISTRY,
 )
@@ -46,7 +46,7 @@ LOGGED_IDS_MAX: Final = 10
 
 
 def handle_acks(client: Client, acks: AckRun) -> None:
-    """Take individual acknowledgements of whole entries without an answer."""
+    """Processes individual acknowledgements of whole entries without a response."""
     opened = client.open_consumer(acks.consumer_id)
     if opened is None:
         IGNORED_ACKS.labels("unknown consumer").inc(len(acks.entry_ids))
@@ -56,7 +56,7 @@ def handle_acks(client: Client, acks: AckRun) -> None:
 
 
 def handle_ack_group(client: Client, acks: AckGroup) -> None:
-    """Take individual acknowledgements of whole entries; answered once durable if that was asked for."""
+    """Processes individual acknowledgements of whole entries; responds once they are durable if requested."""
     opened = client.open_consumer(acks.consumer_id)
     if opened is None:
         IGNORED_ACKS.labels("unknown consumer").inc()
@@ -69,7 +69,8 @@ def handle_ack_group(client: Client, acks: AckGroup) -> None:
 
 
 def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None] | None:
-    """Take acknowledgements; answered with AckResponse once durable when the command has a request id.
+    """Processes acknowledgements; responds with AckResponse once they are durable when the command has a
+    request id.
 
     Returns a coroutine when the size of a batch has to be read from storage.
     """
@@ -97,7 +98,7 @@ def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None]
 
 
 def _ack_individual(client: Client, opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
-    """Acknowledge whole entries; returns the ids that name only a part of their batch."""
+    """Acknowledges whole entries; returns the ids that cover only a part of their batch."""
     partial = []
     whole: dict[int, list[int]] = {}
     for message_id in command.message_id:
@@ -114,7 +115,7 @@ def _ack_individual(client: Client, opened: OpenConsumer, command: CommandAck) -
 
 def _ack_cumulative(client: Client, opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
     if opened.subscription.individual:
-        # Without an order there are no entries "before" one.
+        # Shared and Key_Shared have no order, so there are no entries "before" one.
         IGNORED_ACKS.labels("cumulative on Shared or Key_Shared").inc()
         _warn(client, opened, "cumulative acknowledgement on a Shared or Key_Shared subscription is ignored")
         return []
@@ -125,7 +126,7 @@ def _ack_cumulative(client: Client, opened: OpenConsumer, command: CommandAck) -
     message_id = command.message_id[0]
     position = position_of(message_id)
     if message_id.ack_set and any(message_id.ack_set):
-        # All entries before this one, and the messages of this batch that the bits name.
+        # All entries before this one, and the messages of this batch that are set in the bits.
         opened.subscription.ack_cumulative(
             Position(position.ledger_id, position.entry_id - 1), opened.consumer
         )
@@ -135,7 +136,9 @@ def _ack_cumulative(client: Client, opened: OpenConsumer, command: CommandAck) -
 
 
 def _warn(client: Client, opened: OpenConsumer, event: str, **said: object) -> None:
-    """Log at most one line a second for each event of a client; `commands` is how many it stands for."""
+    """Logs at most one line a second for each event of a client; `commands` is the number of commands it
+    covers.
+    """
     count = client.times_to_log(event)
     if count:
         topic, subscription = opened.topic.name.full, opened.subscription.name
@@ -145,7 +148,7 @@ def _warn(client: Client, opened: OpenConsumer, event: str, **said: object) -> N
 async def _ack_partly(
     client: Client, opened: OpenConsumer, command: CommandAck, partial: list[MessageIdData]
 ) -> None:
-    """Acknowledge parts of batches; raises the first read error after all others are acknowledged."""
+    """Acknowledges parts of batches; raises the first read error after all others are acknowledged."""
     failure: StorageError | None = None
     for message_id in partial:
         position = position_of(message_id)
@@ -175,7 +178,7 @@ def _answer_when_persisted(client: Client, opened: OpenConsumer, request_id: int
 
 
 def handle_redeliver(client: Client, command: CommandRedeliverUnacknowledgedMessages) -> None:
-    """Redeliver the given ids, or everything unacknowledged; ignored for an unknown consumer."""
+    """Redelivers the given ids, or everything unacknowledged; ignored for an unknown consumer."""
     opened = client.open_consumer(command.consumer_id)
     if opened is None:
         return

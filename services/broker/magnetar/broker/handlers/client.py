@@ -48,11 +48,13 @@ class Services:
     budget: ByteBudget
     lookups_in_process: int = 0
     closings: LogLimit = field(default_factory=LogLimit)
-    """Limits log lines of connections that the broker ends, which a broken client could cause at will."""
+    """Limits log lines about connections that the broker closes, which a faulty client could cause without
+    end.
+    """
 
     @contextmanager
     def lookup(self) -> Iterator[None]:
-        """Count a lookup in process. Raises TooManyRequests when there are too many."""
+        """Counts a lookup in process. Raises TooManyRequests at maxConcurrentLookupRequest."""
         if self.lookups_in_process >= self.config.topics.lookups_max:
             raise TooManyRequests("too many lookups at once (maxConcurrentLookupRequest)")
         self.lookups_in_process += 1
@@ -64,15 +66,15 @@ class Services:
 
 @dataclass(slots=True, eq=False)
 class Opening:
-    """A producer or consumer whose creation is under way."""
+    """A producer or consumer that is being created."""
 
     cancelled: bool = False
-    """True when the client closed it meanwhile: it is removed once created, without an answer."""
+    """True when the client closed it meanwhile: it is removed once created, without a response."""
     on_cancelled: Callable[[], None] | None = None
-    """Ends a creation that waits for others."""
+    """Ends a creation that waits for other producers."""
 
     def cancel(self) -> None:
-        """Cancel the creation: the client closed it or disconnected."""
+        """Cancels the creation: the client closed it or disconnected."""
         self.cancelled = True
         if self.on_cancelled is not None:
             self.on_cancelled()
@@ -105,12 +107,14 @@ class OpenWatcher:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One connection's state: its identity, and its producers and consumers by the ids it chose."""
+    """State of one connection: its identity, and its producers and consumers by the ids that the client
+    chose.
+    """
 
     services: Services
     peer: Peer
     connected: bool = False
-    """True after Connect; nothing else is accepted before."""
+    """True after Connect, which must be the first command."""
     principal: str | None = None
     client_version: str = ""
     understands_entry_metadata: bool = False
@@ -120,29 +124,29 @@ class Client:
     """Closed producers by id; None for one that was not open yet."""
     watchers: dict[int, OpenWatcher | Opening] = field(default_factory=dict)
     log_limits: dict[str, LogLimit] = field(default_factory=dict)
-    """Limits by log event, for events that this client can cause at will."""
+    """Log limits by event, for events that this client can cause without end."""
 
     def times_to_log(self, event: str) -> int:
-        """Return how often `event` happened since its last line if a line is due; otherwise 0."""
+        """Returns the occurrences of `event` since its last log line if a line is due; otherwise 0."""
         limit = self.log_limits.get(event)
         if limit is None:
             limit = self.log_limits[event] = LogLimit()
         return limit.note(self.services.clock.monotonic())
 
     def open_consumer(self, consumer_id: int) -> OpenConsumer | None:
-        """Return the consumer with this id, if it is open."""
+        """Returns the consumer with this id, if it is open."""
         entry = self.consumers.get(consumer_id)
         return entry if isinstance(entry, OpenConsumer) else None
 
     def forget_producer(self, producer_id: int) -> None:
-        """Forget a closed producer; messages still on their way to it are ignored."""
+        """Removes a closed producer; messages in flight to it are ignored."""
         closed = self.producers.pop(producer_id, None)
         self.closed_producers[producer_id] = closed.producer if isinstance(closed, OpenProducer) else None
         if len(self.closed_producers) > CLOSED_PRODUCERS_REMEMBERED:
             self.closed_producers.popitem(last=False)
 
     def disconnected(self) -> None:
-        """Remove the producers, consumers and watchers of a closed connection."""
+        """Removes the producers, consumers and watchers of a closed connection."""
         for producer_entry in list(self.producers.values()):
             if isinstance(producer_entry, Opening):
                 producer_entry.cancel()
@@ -163,7 +167,9 @@ class Client:
         self.watchers.clear()
 
     def writable_again(self) -> None:
-        """Wake the subscriptions of this connection's consumers, and watchers: the socket has room."""
+        """Wakes the watchers and the subscriptions of this connection's consumers: the socket is writable
+        again.
+        """
         for entry in self.consumers.values():
             if isinstance(entry, OpenConsumer):
                 entry.subscription.wake()

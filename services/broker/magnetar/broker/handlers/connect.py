@@ -17,11 +17,13 @@ log = get_logger(__name__)
 SERVER_VERSION: Final = f"Magnetar {version_of('magnetar-broker')}"
 
 CLIENT_VERSION_MAX: Final = 256
-"""Characters kept of a client's version; statistics show it with each producer and consumer."""
+"""Maximum characters kept of a client's version; statistics show it with each producer and consumer."""
 
 
 def handle_connect(client: Client, command: CommandConnect) -> None:
-    """Answer Connected with what both sides support. Credentials are ignored: there is no authentication."""
+    """Responds Connected with the features that both sides support. Credentials are ignored: there is no
+    authentication.
+    """
     if client.connected:
         raise ProtocolError("Connect was sent twice on one connection")
     client.connected = True
@@ -50,4 +52,4 @@ def handle_ping(client: Client, command: CommandPing) -> None:
 
 
 def handle_pong(client: Client, command: CommandPong) -> None:
-    """Do nothing: the transport notes any bytes as a sign of life."""
+    """Does nothing: the transport counts any bytes as a sign of life."""

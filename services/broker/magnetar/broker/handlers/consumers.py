@@ -1,4 +1,4 @@
-"""Consumers: subscribing, permits, closing, unsubscribing, seeking, and questions about them."""
+"""Consumers: subscribing, permits, closing, unsubscribing, seeking, and their statistics."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ PERMITS_MAX: Final = 2**31 - 1
 
 
 def handle_subscribe(client: Client, command: CommandSubscribe) -> Coroutine[Any, Any, None] | None:
-    """Connect a consumer; answered with Success, unless the client closed it meanwhile.
+    """Connects a consumer; responds with Success, unless the client closed it meanwhile.
 
-    The id is taken at once, so that a close after this command finds it.
+    The id is registered at once, so that a close after this command finds it.
     """
     existing = client.consumers.get(command.consumer_id)
     if isinstance(existing, Opening):
@@ -88,9 +88,11 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
     checked_name("consumer", command.consumer_name)
     subscription_properties = checked_properties("subscription", command.subscription_properties)
     consumer_properties = checked_properties("consumer", command.metadata)
-    # This version compacts no topics, so the compacted view of a topic is the topic itself.
+    # This version does not compact topics, so the compacted view of a topic is the topic itself.
     if command.read_compacted and (not name.persistent or TYPES[command.subType].individual):
-        raise NotAllowed("read_compacted is for Exclusive and Failover subscriptions of persistent topics")
+        raise NotAllowed(
+            "read_compacted requires an Exclusive or Failover subscription of a persistent topic"
+        )
     topic = await services.topics.get(name, create=command.force_topic_creation)
     if command.HasField("schema"):
         await services.schemas.put(name, command.schema)
@@ -123,7 +125,7 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
 
 
 def handle_flow(client: Client, command: CommandFlow) -> None:
-    """Add permits. Raises ProtocolError for none or fewer; ignored for an unknown consumer."""
+    """Adds permits. Raises ProtocolError for a number below 1; ignored for an unknown consumer."""
     if not 0 < command.messagePermits <= PERMITS_MAX:
         raise ProtocolError(f"Flow of consumer {command.consumer_id} gives no permits; give at least one")
     opened = client.open_consumer(command.consumer_id)
@@ -150,7 +152,7 @@ async def handle_unsubscribe(client: Client, command: CommandUnsubscribe) -> Non
 
 
 async def handle_seek(client: Client, command: CommandSeek) -> None:
-    """Move the whole subscription; all its consumers are told to subscribe again before the answer."""
+    """Moves the whole subscription; all its consumers have to subscribe again before the response."""
     opened = _require(client, command.consumer_id)
     if command.HasField("message_id"):
         words = list(command.message_id.ack_set)
@@ -160,7 +162,7 @@ async def handle_seek(client: Client, command: CommandSeek) -> None:
     elif command.HasField("message_publish_time"):
         await opened.topic.subscriptions.seek_time(opened.subscription, command.message_publish_time)
     else:
-        raise IncompleteSeek("Seek names neither a message id nor a publish time; give one of them")
+        raise IncompleteSeek("Seek has neither a message id nor a publish time; set one of them")
     client.peer.write(commands.success(command.request_id))
 
 
@@ -179,7 +181,7 @@ async def handle_get_last_message_id(client: Client, command: CommandGetLastMess
 
 
 async def handle_consumer_stats(client: Client, command: CommandConsumerStats) -> None:
-    """Answer with figures of a consumer and its subscription; rates are those of the last minute."""
+    """Responds with figures of a consumer and its subscription; rates are those of the last minute."""
     opened = client.open_consumer(command.consumer_id)
     if opened is None:
         unknown = CommandConsumerStatsResponse(

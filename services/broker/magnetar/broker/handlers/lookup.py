@@ -11,10 +11,10 @@ from magnetar.common.wire.pulsar_pb2 import CommandLookupTopic, CommandPartition
 
 
 async def handle_lookup(client: Client, command: CommandLookupTopic) -> None:
-    """Answer with the broker that owns the topic's bundle, assigning the bundle if no broker does.
+    """Responds with the broker that owns the topic's bundle, assigning the bundle if it has no owner.
 
-    Every broker knows the owner, so no lookup is redirected, and the client's `authoritative`, which asks for
-    an answer instead of a redirect, changes nothing (messaging contract, lookup).
+    Every broker can find the owner, so no lookup is redirected, and the client's `authoritative`, which
+    requests an answer instead of a redirect, has no effect (messaging contract, lookup).
     """
     services = client.services
     name = TopicName.parse(command.topic)
@@ -30,10 +30,10 @@ async def handle_lookup(client: Client, command: CommandLookupTopic) -> None:
 
 
 async def handle_partitioned_metadata(client: Client, command: CommandPartitionedTopicMetadata) -> None:
-    """Answer with the number of partitions, 0 for a topic without.
+    """Responds with the number of partitions, 0 for an unpartitioned topic.
 
-    Creates a partitioned topic where policies say so. Raises TopicNotFound for a missing topic that may not
-    be created, or that the client does not want created.
+    Creates a partitioned topic if policies allow it. Raises TopicNotFound for a missing topic that may not be
+    created, or that the client does not want created.
     """
     services = client.services
     name = TopicName.parse(command.topic)

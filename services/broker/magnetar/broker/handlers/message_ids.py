@@ -10,7 +10,7 @@ _RANGE = 1 << 64
 
 
 def position_of(message_id: MessageIdData) -> Position:
-    """Return ledger and entry id; the wire's unsigned fields hold -1 as its two's complement."""
+    """Returns ledger and entry id; the wire's unsigned fields hold -1 as its two's complement."""
     return Position(_signed(message_id.ledgerId), _signed(message_id.entryId))
 
 

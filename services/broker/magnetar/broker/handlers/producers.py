@@ -27,7 +27,7 @@ from prometheus_client import Counter
 
 IGNORED_SENDS: Final = Counter(
     "magnetar_ignored_messages_total",
-    "Messages, or batches, that were still on their way to a producer when it was closed.",
+    "Messages or batches that arrived for a producer after it was closed.",
     registry=REGISTRY,
 )
 
@@ -35,9 +35,9 @@ TOPIC_EPOCH_MAX: Final = 2**62
 
 
 def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, Any, None] | None:
-    """Open a producer; answered with ProducerSuccess, unless the client closed it meanwhile.
+    """Opens a producer; responds with ProducerSuccess, unless the client closed it meanwhile.
 
-    The id is taken at once, so that a close after this command finds it.
+    The id is registered at once, so that a close after this command finds it.
     """
     existing = client.producers.get(command.producer_id)
     if isinstance(existing, Opening):
@@ -46,7 +46,7 @@ def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, 
         _answer(client, command.request_id, existing)
         return None
     if existing is not None:
-        # The same client starts over: remove its former producer.
+        # The same client starts over: remove its previous producer.
         existing.topic.producers.remove(existing.producer)
     opening = Opening()
     client.producers[command.producer_id] = opening
@@ -86,12 +86,12 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     properties = checked_properties("producer", command.metadata)
     former = client.closed_producers.get(command.producer_id)
     if former is not None and former.last_words is not None:
-        await former.wait_persisted()  # so that its last words are not taken for those of the new one
+        await former.wait_persisted()  # so that its final frames are not taken for those of the new one
     topic = await services.topics.get(name, create=True)
     if properties.get(DEDUPLICATION) == REQUIRED and not topic.publishing.deduplicates:
         raise NotAllowed(
-            f"topic {name} {NOT_DEDUPLICATED}, which the producer asks for: switch it on for the namespace "
-            "or the topic"
+            f"topic {name} {NOT_DEDUPLICATED}, which the producer requires: enable deduplication for the "
+            "namespace or the topic"
         )
     version = b""
     if command.HasField("schema"):
@@ -121,12 +121,16 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
 
 
 def _tell_to_wait(client: Client, request_id: int, producer: Producer) -> None:
-    """Tell the client that the producer waits; the same request is answered again when it is ready."""
+    """Notifies the client that the producer waits; the same request gets a second response when it is
+    ready.
+    """
     client.peer.write(commands.producer_success(request_id, producer.name, producer_ready=False))
 
 
 def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
-    """Answer a request; the first topic epoch is 0 on the wire and absent before, here it is 1 after 0."""
+    """Responds to a request. The first topic epoch is 0 on the wire and absent before; here it is 1, and 0
+    before.
+    """
     producer = opened.producer
     topic_epoch = (
         opened.topic.producers.topic_epoch if producer.access_mode == SHARED else producer.topic_epoch
@@ -143,7 +147,7 @@ def _answer(client: Client, request_id: int, opened: OpenProducer) -> None:
 
 
 def handle_close_producer(client: Client, command: CommandCloseProducer) -> Coroutine[Any, Any, None]:
-    """Close a producer: refuse further messages, wait until pending ones are persisted, then answer."""
+    """Closes a producer: refuse further messages, waits until pending ones are persisted, then answer."""
     existing = client.producers.get(command.producer_id)
     client.forget_producer(command.producer_id)
     if isinstance(existing, Opening):
@@ -160,7 +164,7 @@ async def _finish_close(client: Client, request_id: int, closing: Opening | Open
 
 
 def handle_sends(client: Client, sends: SendRun) -> None:
-    """Publish a run of messages. Raises ProtocolError for a producer that was never opened."""
+    """Publishes a run of messages. Raises ProtocolError for a producer that was never opened."""
     opened = client.producers.get(sends.producer_id)
     if not isinstance(opened, OpenProducer):
         _refuse_unknown(client, sends.producer_id, len(sends.entries))
@@ -184,7 +188,7 @@ def _publish_those_before(
 
 
 def handle_rejected_send(client: Client, rejected: SendRejected) -> None:
-    """Refuse one invalid message (with a wrong checksum, for example); the connection stays open."""
+    """Refuses one invalid message (with a wrong checksum, for example); the connection stays open."""
     opened = client.producers.get(rejected.producer_id)
     if isinstance(opened, OpenProducer):
         _refuse(opened, rejected)
@@ -198,7 +202,7 @@ def _refuse(opened: OpenProducer, rejected: SendRejected) -> None:
 
 
 def _refuse_unknown(client: Client, producer_id: int, sends: int = 1) -> None:
-    """Ignore messages in flight to a closed producer. Raises ProtocolError for one that was never open."""
+    """Ignores messages in flight to a closed producer. Raises ProtocolError for one that was never open."""
     if producer_id in client.producers or producer_id not in client.closed_producers:
         raise ProtocolError(f"Send for producer {producer_id}, which is not open on this connection")
     IGNORED_SENDS.inc(sends)

@@ -1,7 +1,7 @@
 """The table of handlers by command type.
 
-A command that is not in the table is answered with an error and its request id when Pulsar knows it and this
-version does not, and is a protocol error when only brokers send it.
+A command without a handler is answered with an error and its request id if clients may send it and this
+version does not support it. It is a protocol error if only brokers send it.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ ROUTES: Final[dict[int, Handler]] = {
 
 
 def route(client: Client, command: BaseCommand) -> Coroutine[Any, Any, None] | None:
-    """Handle a command; returns a coroutine to await, None when it is done.
+    """Handles a command; returns a coroutine to await, None when it is done.
 
-    Raises ProtocolError, after which the connection is closed, or another MagnetarError, which is answered.
+    Raises ProtocolError, after which the connection is closed, or another MagnetarError, which is sent to the
+    client.
     """
     if not client.connected and command.type != _T.CONNECT:
-        raise ProtocolError(f"the first command is {_T.Name(command.type)}, not CONNECT")
+        raise ProtocolError(f"the first command is {_T.Name(command.type)}; send CONNECT first")
     handler = ROUTES.get(command.type)
     if handler is None:
         name = _T.Name(command.type)

@@ -24,11 +24,11 @@ WATCHERS_MAX: Final = 1_000
 
 
 async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace) -> None:
-    """Answer with the topics of a namespace that match the client's pattern, if it sent one.
+    """Responds with the topics of a namespace that match the client's pattern, if it has one.
 
     A namespace that does not exist has no topics, as in Pulsar. A pattern that is too long, or that the
-    broker may not evaluate, is left to the client, which checks `filtered`. A list is not sent again when the
-    client knows its hash.
+    broker may not evaluate, is left to the client, which checks `filtered`. An unchanged list, by its hash,
+    is not sent again.
     """
     services = client.services
     namespace = NamespaceName.parse(command.namespace)
@@ -57,7 +57,7 @@ async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace
 
 
 def _pattern(client: Client, text: str) -> TopicPattern | None:
-    """Parse the pattern; None when it is left to the client."""
+    """Parses the pattern; None when it is left to the client."""
     topics = client.services.config.topics
     if not topics.pattern_evaluation or pattern_length(text) > topics.pattern_length_max:
         return None
@@ -67,9 +67,9 @@ def _pattern(client: Client, text: str) -> TopicPattern | None:
 def handle_watch_topic_list(
     client: Client, command: CommandWatchTopicList
 ) -> Coroutine[Any, Any, None] | None:
-    """Watch topics: answered with those that match now, followed by each change.
+    """Watches topics: responds with those that match now, followed by each change.
 
-    The id is taken at once, so that a close after this command finds it.
+    The id is registered at once, so that a close after this command finds it.
     """
     namespace = NamespaceName.parse(command.namespace)
     authorize(client.principal, "lookup", str(namespace))
@@ -89,7 +89,7 @@ def handle_watch_topic_list(
             else "this broker does not evaluate patterns (enableBrokerSideSubscriptionPatternEvaluation)"
         )
     if len(client.watchers) >= WATCHERS_MAX:
-        raise TooManyRequests(f"{WATCHERS_MAX} topic list watchers are open on this connection already")
+        raise TooManyRequests(f"{WATCHERS_MAX} topic list watchers are already open on this connection")
     opening = Opening()
     client.watchers[command.watcher_id] = opening
     return _finish_opening(client, command, namespace, pattern, opening)
@@ -130,7 +130,7 @@ def _answer(client: Client, command: CommandWatchTopicList, watcher: TopicListWa
 
 
 def handle_watch_topic_list_close(client: Client, command: CommandWatchTopicListClose) -> None:
-    """Close a watcher; closing one that is not open succeeds."""
+    """Closes a watcher; closing one that is not open succeeds."""
     existing = client.watchers.pop(command.watcher_id, None)
     if isinstance(existing, Opening):
         existing.cancelled = True

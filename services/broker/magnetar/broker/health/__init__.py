@@ -1,1 +1,1 @@
-"""The health check of a broker: a message through a topic of its own, to storage and back."""
+"""The health check of a broker: publishes a message to its own heartbeat topic and reads it back."""

@@ -1,7 +1,7 @@
-"""Whether this broker does what it is for: a message is published to storage and read back, within a bound.
+"""Health check of this broker: publishes a message to storage and reads it back, within a bound.
 
-As Pulsar's brokers do it, and for the same callers: operators, `magnetar doctor`, monitoring. Nothing that
-restarts processes asks for it, since storage is another process (docs/decisions/readiness.md).
+It works like Pulsar's, for the same callers: operators, `magnetar doctor`, monitoring. Liveness probes that
+restart processes do not use it, because storage is another process (docs/decisions/readiness.md).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from prometheus_client import Counter
 log = get_logger(__name__)
 
 CHECK_S: Final = 10.0
-"""How long a check may take. A broker whose storage confirms nothing for so long is not well."""
+"""Timeout of a check in seconds; a broker whose storage confirms nothing for so long is unhealthy."""
 
 PROOF_INTERVAL_S: Final = 2.0
 PROOF_INTERVAL_MAX_S: Final = 15.0
-"""While writes are known to fail, how often the broker tries whether they work again: at first, and later."""
+"""Seconds between two test publishes while writes fail: first, and at most."""
 
 DELETION_S: Final = 5.0
-"""How long a broker that stops tries to delete its topic; another one does it later."""
+"""Seconds that a stopping broker tries to delete its topic; another broker deletes it later."""
 
 CHECKS: Final = Counter(
     "magnetar_health_checks",
-    "Health checks of this broker, a message through storage and back, by how they ended.",
+    "Health checks of this broker (a message through storage and back), by result.",
     ["outcome"],
     registry=REGISTRY,
 )
@@ -46,7 +46,7 @@ begin_at_zero(CHECKS, "ok", "failed")
 
 
 class HealthChecks:
-    """The health checks of one broker: one at a time, shared by all who ask meanwhile."""
+    """Runs the health checks of one broker: one at a time, shared by concurrent callers."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class HealthChecks:
         ledgers: ManagedLedgerContext,
         obstacle: Callable[[], Obstacle | None],
     ) -> None:
-        """`open_topic` is called once, with the first check: this broker's name is known by then."""
+        """`open_topic` is called once, at the first check: the broker's name is known by then."""
         self._open_topic = open_topic
         self._ledgers = ledgers
         self._obstacle = obstacle
@@ -64,9 +64,9 @@ class HealthChecks:
         self._closed: str | None = None
 
     async def check(self) -> None:
-        """Return once a message was stored and read back.
+        """Publishes a message and reads it back.
 
-        Raises MagnetarError, which says what did not work, no later than `CHECK_S` after the check began.
+        Raises MagnetarError with the failed step, no later than `CHECK_S` after the check began.
         """
         if self._closed is not None:
             raise ServiceNotReady(self._closed)
@@ -82,9 +82,10 @@ class HealthChecks:
             raise ServiceNotReady(self._closed) from None
 
     async def prove_for_ever(self) -> None:
-        """While writes are known to fail, publish from time to time: only a write tells that they work again.
+        """Publishes periodically while writes fail, because only a successful write shows that they work
+        again.
 
-        Clients may have been sent elsewhere, and none of them would ever write here.
+        Clients may have moved elsewhere, so that none of them writes here.
         """
         wait_s = PROOF_INTERVAL_S
         while True:
@@ -93,12 +94,12 @@ class HealthChecks:
             if obstacle is None or obstacle.seen_to_end:
                 wait_s = PROOF_INTERVAL_S
                 continue
-            wait_s = min(2 * wait_s, PROOF_INTERVAL_MAX_S)  # each one that fails leaves lines in the log
+            wait_s = min(2 * wait_s, PROOF_INTERVAL_MAX_S)  # each failed attempt logs lines
             with suppress(MagnetarError):
                 await self.check()
 
     async def clear_departed(self, broker_ids: Collection[str]) -> None:
-        """Delete the topics of brokers that died and are not among these. Raises MetadataError."""
+        """Deletes the topics of crashed brokers, which are not among these. Raises MetadataError."""
         keys = self._ledgers.keys
         live = {TopicName.heartbeat(broker_id) for broker_id in broker_ids if broker_id}
         prefix = f"{keys.topic_heads_prefix(PERSISTENT)}{SYSTEM_NAMESPACE.tenant}/"
@@ -106,16 +107,16 @@ class HealthChecks:
             name = keys.topic_of_head(item.key)
             if is_heartbeat_topic(name) and name not in live:
                 await delete_managed_ledger(self._ledgers, name.full)
-                log.info("topic of a departed broker's health checks deleted", topic=name.full)
+                log.info("heartbeat topic of a departed broker deleted", topic=name.full)
 
     def abandon(self, reason: str) -> None:
-        """Stop at once: this broker's run is over, and its topic is the next one's."""
+        """Stops at once: this broker's run has ended, and its topic belongs to the next run."""
         self._end(reason)
         if self._topic is not None:
             self._topic.abandon(reason)
 
     async def close(self) -> None:
-        """End the check under way and delete the topic; idempotent."""
+        """Ends the check in progress and deletes the topic; idempotent."""
         self._end("the broker is shutting down")
         running, topic = self._running, self._topic
         self._topic = None
@@ -126,7 +127,7 @@ class HealthChecks:
                 async with asyncio.timeout(DELETION_S):
                     await topic.delete()
             except (MagnetarError, TimeoutError) as error:
-                log.warning("the topic of health checks was left behind", reason=str(error))
+                log.warning("heartbeat topic was not deleted", reason=str(error))
 
     def _end(self, reason: str) -> None:
         self._closed = self._closed or reason
@@ -160,7 +161,7 @@ class HealthChecks:
 
 
 class _Run:
-    """One check, and the step that it is at."""
+    """One check, with its current step."""
 
     def __init__(self, topic: HeartbeatTopic) -> None:
         self._topic = topic
@@ -168,13 +169,13 @@ class _Run:
         self.step = f"opening {topic.name}"
 
     async def run(self) -> None:
-        """Raises StorageError, which names the step."""
+        """Executes the check. Raises StorageError, which names the step."""
         while True:
             try:
                 return await self._once()
             except MagnetarError as error:
-                # Its topic may have been taken away since the last check: by an earlier run of this broker
-                # that ended late, or because this one was taken for gone. Then it is made anew, once.
+                # Its topic may have been deleted since the last check: by an earlier run of this broker that
+                # ended late, or by a broker that considered this one crashed. Then it is created again, once.
                 if self._again or not self._topic.lost:
                     raise StorageError(f"{self.step} failed: {error}") from error
                 self._again = True
@@ -194,6 +195,6 @@ class _Run:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Callers that gave up have not: its failure was logged."""
+    """Retrieves the result of a task whose callers gave up: its failure is already logged."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""The client of the health check: in this process, behind the same interface as a socket's other end."""
+"""The client of the health check: runs in this process, with the interface of a connection's peer."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class HeartbeatClient:
     protocol_version = PROTOCOL_VERSION
 
     def __init__(self, payload: bytes) -> None:
-        """`payload` is found in no other message of the topic."""
+        """`payload` must not occur in any other message of the topic."""
         loop = asyncio.get_running_loop()
         self.stored: asyncio.Future[None] = loop.create_future()
         """Done with the message's receipt. Fails with StorageError when the message is refused, and with
         ServiceNotReady when the topic is closed meanwhile.
         """
         self.read_back: asyncio.Future[None] = loop.create_future()
-        """Done when the message came back; fails as `stored`."""
+        """Done when the message was delivered; fails like `stored`."""
         self.connected = True
         self._payload = payload
 
     def write(self, data: bytes) -> None:
-        """Take whole frames, in the order of the wire."""
+        """Receives complete frames, in the order of the wire."""
         rest = memoryview(data)
         while rest:
             end = _SIZE_BYTES + int.from_bytes(rest[:_SIZE_BYTES], "big")
@@ -42,22 +42,22 @@ class HeartbeatClient:
             rest = rest[end:]
 
     def write_parts(self, parts: list[bytes]) -> None:
-        """Writes like `write`, in pieces that are whole frames together."""
+        """Receives frames like `write`; the pieces together are complete frames."""
         self.write(b"".join(parts))
 
     def publish_pending(self, byte_count: int) -> None:
-        """One message needs no bound."""
+        """Does nothing: a single message needs no bound."""
 
     def pause_reading_for(self, seconds: float) -> None:
-        """Nothing more is read: one message was all."""
+        """Does nothing: there is only one message to read."""
 
     def close(self, reason: str) -> None:
-        """The topic is lost, or the check is over."""
+        """Handles the loss of the topic or the end of the check."""
         self.connected = False
         self._fail(ServiceNotReady(reason))
 
     async def is_alive(self) -> bool:
-        """It is in this process."""
+        """Returns True: the client runs in this process."""
         return self.connected
 
     def _take(self, command: BaseCommand, entry: bytes) -> None:
@@ -77,7 +77,7 @@ class HeartbeatClient:
         for future in (self.stored, self.read_back):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # one of the two may be waited for by no one
+                future.exception()  # one of the two may have no waiter
 
 
 def _done(future: asyncio.Future[None]) -> None:

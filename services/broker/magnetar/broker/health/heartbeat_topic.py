@@ -1,8 +1,8 @@
-"""The topic of a broker's health checks: a persistent topic like any other, but for where it is known.
+"""The heartbeat topic of a broker, used by its health check: an ordinary persistent topic that is not listed.
 
-Its name is Pulsar's, `persistent://pulsar/HOST:PORT/healthcheck`. Its namespace is not in metadata and in no
-ring of bundles, so no broker but the one it is named after opens it, nothing assigns, moves or unloads it,
-and no list, statistic or limit of what users have counts it. Clients cannot have it: the name is reserved.
+Its name is Pulsar's, `persistent://pulsar/HOST:PORT/healthcheck`. Its namespace is not in metadata and has no
+bundles. So only the broker in its name opens it, no broker assigns, moves or unloads it, and lists,
+statistics and limits of user topics do not include it. Clients cannot use it: the name is reserved.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from magnetar.ledger.managed_ledger.directory import delete_managed_ledger
 from magnetar.ledger.managed_ledger.topic_loading import open_managed_ledger
 
 MESSAGES_MAX: Final = 1_000
-"""Messages after which the topic is deleted and made anew: it has one short ledger at any time."""
+"""Number of messages after which the topic is deleted and created again: it always has one short ledger."""
 
 CLOSE_S: Final = 1.0
-"""How long closing waits for a message that storage has not confirmed."""
+"""Seconds that closing waits for a message that storage has not confirmed."""
 
 _CLIENT_ID: Final = 1
 
 
 class HeartbeatTopic:
-    """The topic of one broker, opened with its first use. One use at a time."""
+    """The heartbeat topic of one broker, opened at its first use. One use at a time."""
 
     def __init__(
         self,
@@ -61,10 +61,12 @@ class HeartbeatTopic:
         self._spawn = spawn
         self._topic: PersistentTopic | None = None
         self.lost = False
-        """Whether it was open and another owner, or its deletion, has ended that since."""
+        """Whether it was open and another owner or its deletion has ended it since."""
 
     async def open(self) -> PersistentTopic:
-        """The topic, made when it is missing. Raises StorageError, MetadataError, ServiceNotReady."""
+        """Returns the topic, creating it when it is missing. Raises StorageError, MetadataError,
+        ServiceNotReady.
+        """
         topic = self._topic
         if topic is not None and not topic.closing:
             return topic
@@ -88,7 +90,7 @@ class HeartbeatTopic:
         return topic
 
     async def join(self, topic: PersistentTopic, client: HeartbeatClient, payload: bytes) -> None:
-        """Subscribe behind the last message and publish one: `client` hears what becomes of it.
+        """Subscribes after the last message and publishes one; `client` gets its receipt and the message.
 
         Raises StorageError, ServiceNotReady.
         """
@@ -121,13 +123,13 @@ class HeartbeatTopic:
             topic.remove_consumer(subscription, consumer)
 
     async def trim(self) -> None:
-        """Delete the topic when it has grown long. Raises MetadataError, StorageError."""
+        """Deletes the topic when it has MESSAGES_MAX messages. Raises MetadataError, StorageError."""
         topic = self._topic
         if topic is not None and topic.storage_entries >= MESSAGES_MAX:
             await self.delete()
 
     async def delete(self) -> None:
-        """Close the topic and delete it with all that it holds. Idempotent. Raises MetadataError."""
+        """Closes the topic and deletes it with its messages. Idempotent. Raises MetadataError."""
         topic, self._topic = self._topic, None
         if topic is not None:
             closed = False
@@ -141,7 +143,7 @@ class HeartbeatTopic:
             await delete_managed_ledger(self._ledgers, self.name.full)
 
     def abandon(self, reason: str) -> None:
-        """This broker's run is over: leave the topic as it is, to the next run or to be cleared."""
+        """Leaves the topic as it is, because this broker's run has ended: the next run uses or deletes it."""
         topic, self._topic = self._topic, None
         if topic is not None:
             topic.abandon(OwnershipLost(reason))

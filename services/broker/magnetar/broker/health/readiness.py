@@ -18,12 +18,12 @@ class ReadinessSource(Protocol):
 
     @property
     def leaving(self) -> str | None:
-        """Why no new client is to be sent here, although clients are served; None otherwise."""
+        """Reason why new clients should not connect, although current ones are served; None otherwise."""
         ...
 
     @property
     def cannot_store(self) -> str | None:
-        """Why no message can be stored now, as far as the write path knows; None while one can be."""
+        """Reason why no message can be stored now, according to the write path; None while one can be."""
         ...
 
     @property
@@ -33,7 +33,7 @@ class ReadinessSource(Protocol):
 
 
 def not_ready(broker: ReadinessSource) -> str | None:
-    """Return why no new client is to be sent to this broker; None while clients may be."""
+    """Returns the reason why new clients should not connect to this broker; None when it is ready."""
     why = broker.not_ready or broker.leaving
     if why is None and broker.cluster is not None and broker.cluster.presence.version == ABSENT:
         return "the broker is not registered in metadata"

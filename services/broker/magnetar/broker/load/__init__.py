@@ -1,1 +1,1 @@
-"""How brokers share the load: what each reports, who is given a bundle, when one is moved or split."""
+"""Load balancing: load reports, bundle placement, load shedding and bundle splits."""

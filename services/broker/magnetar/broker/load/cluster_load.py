@@ -78,7 +78,7 @@ class _Pending:
             self.total = self.total - found[1] if self._given else 0.0
 
     def drop_until(self, at: float) -> None:
-        """Drop bundles assigned at or before this time."""
+        """Drops bundles assigned at or before this time."""
         while self._given:
             bundle = next(iter(self._given))
             if self._given[bundle][0] > at:
@@ -112,7 +112,7 @@ class ClusterLoad:
         """Assigned bundles of brokers that have not reported yet."""
 
     def report(self, report: LoadReport, now: float) -> None:
-        """Record a report; a report of a new run replaces all that was known of the broker."""
+        """Records a report; a report of a new run replaces all that was known of the broker."""
         broker_id = report.broker_id
         usage = usage_percent(report, self._config.report)
         known = self._known.get(broker_id)
@@ -128,22 +128,22 @@ class ClusterLoad:
         known.pending.drop_until(now - SETTLE_S)
 
     def keep(self, runs: Mapping[str, int]) -> None:
-        """Drop all brokers except these, which are running, and earlier runs of these."""
+        """Drops all brokers except these, which are running, and earlier runs of these."""
         for broker_id in [each for each, known in self._known.items() if runs.get(each) != known.report.run]:
             del self._known[broker_id]
         for broker_id in [each for each in self._given if each not in runs]:
             del self._given[broker_id]
 
     def given(self, bundle: Bundle, broker_id: str, now: float) -> None:
-        """Record an assigned bundle, which the broker will report later."""
+        """Records an assigned bundle, which the broker will report later."""
         self._pending(broker_id).add(bundle, self.expected_share(bundle), now)
 
     def not_given(self, bundle: Bundle, broker_id: str) -> None:
-        """Withdraw an assignment that the broker did not accept."""
+        """Withdraws an assignment that the broker did not accept."""
         self._pending(broker_id).drop(bundle)
 
     def moved(self, bundle: Bundle, share: float, from_broker: str, to_broker: str) -> None:
-        """Record a move, which changes the steady load of both brokers."""
+        """Records a move, which changes the steady load of both brokers."""
         for broker_id, change in ((from_broker, -share), (to_broker, share)):
             known = self._known.get(broker_id)
             if known is not None:
@@ -155,11 +155,11 @@ class ClusterLoad:
         return all(broker_id in self._known for broker_id in broker_ids)
 
     def reports(self, now: float) -> list[tuple[LoadReport, float]]:
-        """Return the last report of each broker with its age in seconds, by broker id."""
+        """Returns the last report of each broker with its age in seconds, by broker id."""
         return [(known.report, now - known.received_s) for _, known in sorted(self._known.items())]
 
     def brokers(self, now: float) -> list[BrokerLoad]:
-        """Return every broker whose report is recent enough, by id."""
+        """Returns every broker whose report is recent enough, by id."""
         age_max = self._config.shedding.report_age_max_s
         return [
             self._broker(broker_id, known, now)
@@ -168,7 +168,7 @@ class ClusterLoad:
         ]
 
     def usage_of(self, broker_id: str, now: float) -> tuple[float, int]:
-        """Return (load in percent, topics) of a broker; the average if it has not reported."""
+        """Returns (load in percent, topics) of a broker; the average if it has not reported."""
         pending = self._pending(broker_id)
         pending.drop_until(now - PENDING_S)
         known = self._known.get(broker_id)
@@ -178,7 +178,7 @@ class ClusterLoad:
         return known.usage + pending.total, known.report.total.topics
 
     def expected_share(self, bundle: Bundle) -> float:
-        """Return the expected share of a bundle: its present share if known, otherwise a typical one."""
+        """Returns the expected share of a bundle: its present share if known, otherwise a typical one."""
         for known in self._known.values():
             part = known.parts.get(bundle)
             if part is not None:
@@ -197,7 +197,7 @@ class ClusterLoad:
         return self._given.setdefault(broker_id, _Pending())
 
     def _steady(self, known: _Known, now: float) -> float:
-        """Return the smoothed load: a minute after a change, `history` of the difference is left; less for a
+        """Returns the smoothed load: a minute after a change, `history` of the difference is left; less for a
         young broker.
         """
         passed, before = now - known.received_s, known.received_s - known.since_s

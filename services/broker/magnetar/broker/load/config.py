@@ -1,4 +1,4 @@
-"""Settings of load balancing. Keys and defaults are Pulsar's unless the text says otherwise."""
+"""Settings of load balancing. Keys and defaults are Pulsar's unless a text gives a reason."""
 
 from __future__ import annotations
 

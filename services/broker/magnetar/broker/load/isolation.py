@@ -1,10 +1,10 @@
 """Isolation policies: which brokers may serve a namespace. A pure function of metadata.
 
-A namespace that a policy names goes to the policy's primary brokers. When fewer of them are available than
-the policy's limit, the secondary ones may serve it too; a primary broker whose load has reached the policy's
-threshold counts as unavailable. A namespace that no policy names goes to brokers that are primary in no
-policy. If several policies name a namespace, the first by name applies. Policies match brokers by host and by
-id (messaging contract, isolation; Pulsar's rules).
+A namespace that matches a policy goes to the policy's primary brokers. When fewer of them are available than
+the policy's limit, the secondary ones may serve it, too; a primary broker whose load has reached the policy's
+threshold counts as unavailable. A namespace that matches no policy goes to brokers that are primary in no
+policy. If several policies match a namespace, the first by name applies. Policies match brokers by host and
+by id (messaging contract, isolation; Pulsar's rules).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class IsolationRules:
     """The compiled isolation policies of one cluster."""
 
     def __init__(self, policies: Mapping[str, Cluster.IsolationPolicy]) -> None:
-        """Compile the policies; an invalid pattern, which the admin API rejects, matches nothing."""
+        """Compiles the policies; an invalid pattern, which the admin API rejects, matches nothing."""
         self._policies = [_policy(name, policy) for name, policy in sorted(policies.items())]
 
     def isolates(self, namespace: NamespaceName) -> bool:
@@ -47,7 +47,9 @@ class IsolationRules:
         return self._of(namespace) is not None
 
     def allowed(self, namespace: NamespaceName, usage: Mapping[str, float]) -> set[str]:
-        """Return the ids of those brokers, given with their load in percent, that may serve the namespace."""
+        """Returns the ids of those brokers, given with their load in percent, that may serve the
+        namespace.
+        """
         policy = self._of(namespace)
         if policy is None:
             return {broker for broker in usage if not self._is_primary_somewhere(broker)}

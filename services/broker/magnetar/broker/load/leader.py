@@ -41,26 +41,26 @@ class LoadLeader:
         return self._term is not None
 
     async def run(self) -> None:
-        """Take part in elections and lead, until canceled."""
+        """Takes part in elections and lead, until canceled."""
         await self._candidate.run()
 
     def report(self, report: LoadReport) -> None:
-        """Accept a broker's load report. Raises ServiceNotReady when this broker does not lead."""
+        """Accepts a broker's load report. Raises ServiceNotReady when this broker does not lead."""
         self._leading().report(report)
 
     def loads(self) -> list[BrokerLoad]:
-        """Return the last load of each broker. Raises ServiceNotReady when this broker does not lead."""
+        """Returns the last load of each broker. Raises ServiceNotReady when this broker does not lead."""
         return [
             BrokerLoad(report=report, age_ms=int(age_s * 1000))
             for report, age_s in self._leading().load.reports(self._parts.clock.monotonic())
         ]
 
     async def assign(self, bundle: Bundle) -> Run:
-        """Assign the bundle unless it has an owner; return the owner. Raises as LeaderTerm.assign."""
+        """Assigns the bundle unless it has an owner; returns the owner. Raises as LeaderTerm.assign."""
         return await self._leading().assign(bundle)
 
     def choose(self, bundle: Bundle, excepted: Collection[str]) -> Run:
-        """Choose the next owner of the bundle, except these brokers. Raises ServiceNotReady."""
+        """Chooses the next owner of the bundle, except these brokers. Raises ServiceNotReady."""
         return self._leading().choose(bundle, excepted)
 
     # -- inside

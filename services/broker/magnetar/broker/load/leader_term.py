@@ -50,7 +50,7 @@ from magnetar.common.runtime.task_owner import TaskOwner
 log = get_logger(__name__)
 
 TRIES_MAX: Final = 3
-"""Maximum number of brokers that are asked to take a bundle, one after the other."""
+"""Maximum number of brokers that are called to take a bundle, one after the other."""
 
 ASSIGNMENTS_MAX: Final = 10_000
 """Maximum number of concurrent assignments."""
@@ -92,18 +92,18 @@ class Leading:
         self._began = parts.clock.monotonic()
 
     async def start(self) -> None:
-        """Load placement rules and owners; waits until metadata is reachable."""
+        """Loads placement rules and owners; waits until metadata is reachable."""
         await self.rules.start()
         for namespace, bundle, owned in self._parts.owners.all():
             self.owner_changed(namespace, bundle, owned)
 
     async def close(self) -> None:
-        """Stop assigning. Idempotent."""
+        """Stops assigning. Idempotent."""
         await self._tasks.close()
         await self.rules.close()
 
     async def run(self) -> None:
-        """Rebalance until canceled."""
+        """Rebalances until canceled."""
         compared = self._now()
         while True:
             await asyncio.sleep(min(STEP_S, self._config.shedding.interval_min * 60))
@@ -114,18 +114,18 @@ class Leading:
     # -- input
 
     def report(self, report: LoadReport) -> None:
-        """Accept a load report; reports of unregistered brokers or earlier runs are ignored."""
+        """Accepts a load report; reports of unregistered brokers or earlier runs are ignored."""
         if self._parts.directory.is_current(report.broker_id, report.run):
             self.load.report(report, self._now())
 
     def owner_changed(self, namespace: NamespaceName, bundle: BundleRange, owned: Owned | None) -> None:
-        """Record a change of a bundle's owner in metadata."""
+        """Records a change of a bundle's owner in metadata."""
         self.counts.changed((namespace, bundle), None if owned is None else (owned.broker_id, owned.run))
 
     # -- assignment
 
     async def assign(self, bundle: Bundle) -> Run:
-        """Assign the bundle unless it has an owner; return the owner. Concurrent callers share one
+        """Assigns the bundle unless it has an owner; returns the owner. Concurrent callers share one
         assignment.
 
         Raises NamespaceNotFound, ServiceNotReady when no broker takes it, TooManyRequests, MetadataError.
@@ -151,7 +151,7 @@ class Leading:
         return found
 
     def choose(self, bundle: Bundle, excepted: Collection[str] = ()) -> Run:
-        """Choose the next owner of the bundle, which counts for it from now on. Raises ServiceNotReady."""
+        """Chooses the next owner of the bundle, which counts for it from now on. Raises ServiceNotReady."""
         self.counts.forget_expected(self._now())
         registered = {each.broker_id: each for each in self._parts.directory.all()}
         candidates = self._candidates(bundle, registered)
@@ -175,7 +175,7 @@ class Leading:
     # -- rebalancing
 
     async def compare(self) -> None:
-        """Compare the load of all brokers once and move bundles as needed."""
+        """Compares the load of all brokers once and moves bundles as needed."""
         parts, now = self._parts, self._now()
         registered = parts.directory.all()
         self.load.keep({each.broker_id: each.run for each in registered})
@@ -205,7 +205,7 @@ class Leading:
         return self._parts.clock.monotonic()
 
     def _owner(self, bundle: Bundle) -> Run | None:
-        """Return the running owner of the bundle, if known."""
+        """Returns the running owner of the bundle, if known."""
         owned = self._parts.owners.owner_of(*bundle)
         if owned is None or not self._parts.directory.is_current(owned.broker_id, owned.run):
             return None
@@ -270,7 +270,7 @@ class Leading:
         return found
 
     def _may_move(self) -> Callable[[Bundle, str], bool]:
-        """Return a predicate: may this bundle move to this broker, given the present rules and load?"""
+        """Returns a predicate: whether a bundle may move to a broker under the present rules and load."""
         usage = self._usage()
         allowed: dict[NamespaceName, Collection[str]] = {}
 
@@ -298,7 +298,7 @@ class Leading:
         return {each.broker_id: self.load.usage_of(each.broker_id, now)[0] for each in brokers}
 
     async def _move_all(self, moves: list[Move]) -> None:
-        """Perform the moves of one broker, one after the other."""
+        """Performs the moves of one broker, one after the other."""
         gave = 0
         for move in moves:
             self.load.moved(move.bundle, move.share, move.from_broker, move.to_broker)

@@ -57,7 +57,7 @@ class Measured(Protocol):
 
 
 def load_of(topic: Measured) -> Load:
-    """Return the load of one topic."""
+    """Returns the load of one topic."""
     stats = topic.stats
     return Load(
         message_rate_in=stats.message_rate_in,
@@ -71,7 +71,7 @@ def load_of(topic: Measured) -> Load:
 
 
 def add(total: Load, load: Load) -> None:
-    """Add a load to a total, in place."""
+    """Adds a load to a total, in place."""
     total.message_rate_in += load.message_rate_in
     total.message_rate_out += load.message_rate_out
     total.byte_rate_in += load.byte_rate_in
@@ -82,7 +82,7 @@ def add(total: Load, load: Load) -> None:
 
 
 def work(load: Load) -> float:
-    """Return the work of a load, in messages per second."""
+    """Returns the work of a load, in messages per second."""
     messages = load.message_rate_in + load.message_rate_out
     bytes_as_messages = (load.byte_rate_in + load.byte_rate_out) / BYTES_A_MESSAGE
     idle = load.topics * WORK_A_TOPIC + (load.producers + load.consumers) * WORK_A_SESSION
@@ -119,7 +119,7 @@ def make_report(
     taken_ms: int,
     draining: bool,
 ) -> LoadReport:
-    """Build the report of a broker that owns these bundles."""
+    """Builds the report of a broker that owns these bundles."""
     report = LoadReport(
         broker_id=broker_id,
         run=run,
@@ -145,7 +145,7 @@ def make_report(
 
 
 def usage_by_resource(report: LoadReport, nic_gbps: float) -> dict[str, float]:
-    """Return the usage of each resource in percent; 0 for a resource without a known limit."""
+    """Returns the usage of each resource in percent; 0 for a resource without a known limit."""
     total, memory_max, nic = report.total, report.memory_bytes_max, nic_gbps * _BYTES_A_GIGABIT
     return {
         "cpu": report.cpu_percent,
@@ -156,7 +156,7 @@ def usage_by_resource(report: LoadReport, nic_gbps: float) -> dict[str, float]:
 
 
 def usage_percent(report: LoadReport, config: ReportConfig) -> float:
-    """Return the broker's load in percent: its most used resource after weighting."""
+    """Returns the broker's load in percent: its most used resource after weighting."""
     used = usage_by_resource(report, config.nic_gbps)
     return max(
         used["cpu"] * config.cpu_weight,

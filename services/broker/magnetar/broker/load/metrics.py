@@ -61,6 +61,6 @@ REPORTS: Final = Counter(
 
 
 def show_usage(used: Mapping[str, float], cluster: str, broker: str) -> None:
-    """Set the usage gauges of all resources, in percent."""
+    """Sets the usage gauges of all resources, in percent."""
     for resource, gauge in USAGE.items():
         gauge.labels(cluster, broker, _METRIC).set(used[resource])

@@ -39,33 +39,33 @@ class OwnerCounts:
         self._expected: dict[Bundle, _Expected] = {}
 
     def bundles(self, run: Run) -> int:
-        """Return the number of bundles of a broker run."""
+        """Returns the number of bundles of a broker run."""
         return self._bundles[run]
 
     def of_namespace(self, namespace: NamespaceName) -> Mapping[Run, int]:
-        """Return the number of bundles of a namespace per broker run, without zeros."""
+        """Returns the number of bundles of a namespace per broker run, without zeros."""
         return self._of_namespace.get(namespace, _NOBODY)
 
     def changed(self, bundle: Bundle, owner: Run | None) -> None:
-        """Record the owner in metadata (None: no owner), which replaces any expectation."""
+        """Records the owner in metadata (None: no owner), which replaces any expectation."""
         self._expected.pop(bundle, None)
         self._set(bundle, owner)
 
     def expect(self, bundle: Bundle, owner: Run, now: float) -> None:
-        """Expect the bundle at this owner."""
+        """Expects the bundle at this owner."""
         earlier = self._expected.pop(bundle, None)
         actual = self._owner.get(bundle) if earlier is None else earlier.actual
         self._expected[bundle] = _Expected(actual, now)
         self._set(bundle, owner)
 
     def expect_no_more(self, bundle: Bundle) -> None:
-        """Withdraw an expectation."""
+        """Withdraws an expectation."""
         expected = self._expected.pop(bundle, None)
         if expected is not None:
             self._set(bundle, expected.actual)
 
     def forget_expected(self, now: float) -> None:
-        """Expire old expectations."""
+        """Expires old expectations."""
         for bundle, expected in list(self._expected.items()):
             if now - expected.at < EXPECTED_S:
                 return  # ordered by time

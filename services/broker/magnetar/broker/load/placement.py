@@ -39,7 +39,7 @@ class Candidate:
 def choose(
     candidates: Sequence[Candidate], config: PlacementConfig, allowed: Callable[[Candidate], bool]
 ) -> str | None:
-    """Return the broker that should own the bundle; None when no broker may serve it.
+    """Returns the broker that should own the bundle; None when no broker may serve it.
 
     `allowed` applies isolation policies. The result depends on nothing else, not even on the order of
     candidates.

@@ -50,26 +50,26 @@ class PlacementRules:
         self._groups.on_change(self._group_changed)
 
     async def start(self) -> None:
-        """Start following; return once all rules are loaded. Waits until metadata is reachable."""
+        """Starts following; returns once all rules are loaded. Waits until metadata is reachable."""
         await self._cluster.start()
         await self._groups.start()
 
     async def close(self) -> None:
-        """Stop following. Idempotent."""
+        """Stops following. Idempotent."""
         await self._cluster.close()
         await self._groups.close()
 
     @property
     def isolation(self) -> IsolationRules:
-        """Return the isolation policies of this cluster."""
+        """The isolation policies of this cluster."""
         return self._now.isolation
 
     def domain(self, broker_id: str) -> str:
-        """Return the failure domain of a broker; empty when it has none."""
+        """Returns the failure domain of a broker; empty when it has none."""
         return self._now.domains.get(broker_id, "")
 
     def others_of_group(self, namespace: NamespaceName) -> Collection[NamespaceName]:
-        """Return the other namespaces of its anti-affinity group."""
+        """Returns the other namespaces of its anti-affinity group."""
         group = self._group_of.get(namespace)
         return () if group is None else self._members[group] - {namespace}
 

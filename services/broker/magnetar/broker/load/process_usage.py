@@ -27,7 +27,7 @@ class CpuMeter:
         self._percent = 0.0
 
     def percent(self) -> float:
-        """Return the CPU usage in percent of one processor since the last call; unchanged when called too
+        """Returns the CPU usage in percent of one processor since the last call; unchanged when called too
         soon.
         """
         at_s, used_s = self._monotonic(), self._used()
@@ -39,7 +39,7 @@ class CpuMeter:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; 0 when unknown."""
+    """Returns the resident memory of this process in bytes; 0 when unknown."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -48,5 +48,5 @@ def resident_bytes() -> int:
 
 
 def machine_bytes() -> int:
-    """Return the memory of the machine in bytes."""
+    """Returns the memory of the machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -66,23 +66,23 @@ class Owner(Protocol):
         ...
 
     def bundles(self) -> Collection[OwnBundle]:
-        """Return the owned bundles."""
+        """Returns the owned bundles."""
         ...
 
     def bundle_of(self, topic: TopicName) -> OwnBundle | None:
-        """Return the owned bundle of a topic."""
+        """Returns the owned bundle of a topic."""
         ...
 
     def topics(self) -> Collection[NamedTopic]:
-        """Return the loaded topics."""
+        """Returns the loaded topics."""
         ...
 
     def bundles_of(self, namespace: NamespaceName) -> int:
-        """Return the number of bundles of the namespace; 0 when unknown."""
+        """Returns the number of bundles of the namespace; 0 when unknown."""
         ...
 
     async def split(self, bundle: Bundle, boundaries: list[int], *, unload: bool) -> None:
-        """Split an owned bundle there; `unload` hands the parts to other brokers. Raises MagnetarError."""
+        """Splits an owned bundle there; `unload` hands the parts to other brokers. Raises MagnetarError."""
         ...
 
 
@@ -126,7 +126,7 @@ class LoadReporter:
         """The last measurement, reported or not."""
 
     async def run(self) -> None:
-        """Measure periodically. Returns at once when load balancing is disabled."""
+        """Measures periodically. Returns at once when load balancing is disabled."""
         if not self._config.enabled:
             return
         while True:
@@ -143,7 +143,7 @@ class LoadReporter:
     # -- inside
 
     async def _rest(self, took_s: float) -> None:
-        """Wait for the next measurement after one that took `took_s` seconds."""
+        """Waits for the next measurement after one that took `took_s` seconds."""
         now = asyncio.get_running_loop().time
         looked = now()
         while True:

@@ -52,7 +52,7 @@ class Shedder:
     def moves(
         self, brokers: Sequence[BrokerLoad], now: float, allowed: Callable[[Bundle, str], bool]
     ) -> list[Move]:
-        """Compare all brokers once; the returned moves count as done.
+        """Compares all brokers once; the returned moves count as done.
 
         `allowed` says whether a bundle may move to a broker at all.
         """
@@ -100,7 +100,7 @@ class Shedder:
         self._low = {each: self._low.get(each, 0) + 1 for each in low}
 
     def _with_too_much(self, load: dict[str, float], average: float) -> list[tuple[str, float]]:
-        """Return the overloaded brokers, most loaded first, and how much load each has to shed."""
+        """Returns the overloaded brokers, most loaded first, and how much load each has to shed."""
         hits, worth = self._config.hits, self._config.threshold_percent / 2
         return [
             (each, max(load[each] - average, worth))
@@ -109,7 +109,7 @@ class Shedder:
         ]
 
     def _above_average(self, load: dict[str, float], average: float) -> list[tuple[str, float]]:
-        """Return the brokers that can relieve an underloaded one, most loaded first, and by how much.
+        """Returns the brokers that can relieve an underloaded one, most loaded first, and by how much.
 
         None gives more than leaves it near the average; otherwise it would be underloaded next.
         """
@@ -146,7 +146,7 @@ class _Plan:
         self._allowed = allowed
 
     def moves_from(self, giver: str, goal: float, movable: Sequence[BundleShare]) -> list[Move]:
-        """Return moves that take about `goal` off the giver; none for a negligible amount."""
+        """Returns moves that take about `goal` off the giver; none for a negligible amount."""
         found: list[Move] = []
         before = dict(self._load)
         left = goal
@@ -162,7 +162,7 @@ class _Plan:
         return self._single(giver, movable)
 
     def _single(self, giver: str, movable: Sequence[BundleShare]) -> list[Move]:
-        """Return the smallest bundle above the goal whose move improves the balance, as a list."""
+        """Returns the smallest bundle above the goal whose move improves the balance, as a list."""
         for each in sorted(movable, key=lambda one: (one.share, one.bundle)):
             if each.share < self._worth:
                 continue
@@ -173,11 +173,11 @@ class _Plan:
 
     @property
     def _worth(self) -> float:
-        """Return the minimum improvement, in percentage points, that justifies moves."""
+        """The minimum improvement, in percentage points, that justifies moves."""
         return self._threshold / 2
 
     def _taker(self, giver: str, each: BundleShare) -> str | None:
-        """Return the least loaded broker that does not end up as loaded as the giver is now."""
+        """Returns the least loaded broker that does not end up as loaded as the giver is now."""
         limit = self._load[giver] - self._worth
         able = [
             broker_id

@@ -30,7 +30,7 @@ class SplitCandidate:
 
 
 def share_of_limits(load: Load, config: SplittingConfig, of: Load) -> float:
-    """Return the sum of a load's fractions of the limits, over the kinds that exceed their limit in `of`.
+    """Returns the sum of a load's fractions of the limits, over the kinds that exceed their limit in `of`.
 
     This is the measure by which a bundle is cut: `load` is a topic's, `of` its bundle's.
     """
@@ -60,7 +60,7 @@ class Splitter:
         self._hits: dict[Bundle, int] = {}
 
     def due(self, candidates: Iterable[SplitCandidate]) -> list[Bundle]:
-        """Check all owned bundles once; return those to split now, most loaded first."""
+        """Checks all owned bundles once; returns those to split now, most loaded first."""
         config, hits = self._config, {}
         ripe: list[SplitCandidate] = []
         for each in candidates:
@@ -81,7 +81,7 @@ class Splitter:
 
 
 def balanced_cut(bundle: BundleRange, topics: Iterable[tuple[int, float]]) -> list[int]:
-    """Return the cut that best balances the load of the topics, given as (hash, load).
+    """Returns the cut that best balances the load of the topics, given as (hash, load).
 
     One boundary strictly within the bundle, with topics on both sides; empty when there is none. Without load
     figures, both sides get the same number of topics.

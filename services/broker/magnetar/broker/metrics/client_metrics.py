@@ -1,7 +1,7 @@
-"""Which figures of single consumers and producers the metrics page shows, where it is told to.
+"""Metrics of single consumers and producers, published if the configuration enables them.
 
-Off by default, as in Pulsar: clients come and go, and each leaves its lines in Prometheus. Of clients of the
-same name and id in the same place one is shown.
+Disabled by default, as in Pulsar: clients connect and disconnect, and each leaves its time series in
+Prometheus. Of clients with the same labels, one is published.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONSUMER_METRICS: Final[list[Metric[Consumer]]] = [
     Metric(
         "pulsar_consumer_msg_rate_redeliver",
         "gauge",
-        "Messages sent again, per second.",
+        "Redelivered messages per second.",
         lambda c: c.stats.redelivery_rate,
     ),
     Metric(
@@ -34,31 +34,31 @@ CONSUMER_METRICS: Final[list[Metric[Consumer]]] = [
     Metric(
         "pulsar_consumer_blocked_on_unacked_messages",
         "gauge",
-        "1 while it gets nothing because it holds too many unacknowledged messages.",
+        "1 while delivery is blocked by too many unacknowledged messages.",
         lambda c: int(c.blocked_on_unacked),
     ),
     Metric(
         "pulsar_consumer_msg_rate_out",
         "gauge",
-        "Messages out, per second.",
+        "Messages delivered per second.",
         lambda c: c.stats.message_rate_out,
     ),
     Metric(
         "pulsar_consumer_msg_ack_rate",
         "gauge",
-        "Messages acknowledged, per second.",
+        "Messages acknowledged per second.",
         lambda c: c.stats.ack_rate,
     ),
     Metric(
         "pulsar_consumer_msg_throughput_out",
         "gauge",
-        "Bytes out, per second.",
+        "Bytes delivered per second.",
         lambda c: c.stats.byte_rate_out,
     ),
     Metric(
         "pulsar_consumer_available_permits",
         "gauge",
-        "Messages that it has asked for and not been sent.",
+        "Unused permits, in messages.",
         lambda c: c.permits,
     ),
 ]
@@ -67,19 +67,19 @@ PRODUCER_METRICS: Final[list[Metric[Producer]]] = [
     Metric(
         "pulsar_producer_msg_rate_in",
         "gauge",
-        "Messages in, per second.",
+        "Messages published per second.",
         lambda p: p.stats.message_rate_in,
     ),
     Metric(
         "pulsar_producer_msg_throughput_in",
         "gauge",
-        "Bytes in, per second.",
+        "Bytes published per second.",
         lambda p: p.stats.byte_rate_in,
     ),
     Metric(
         "pulsar_producer_msg_average_Size",
         "gauge",
-        "Average bytes of a message in.",
+        "Average bytes of a published message.",
         _average_size,
     ),
 ]

@@ -1,7 +1,6 @@
-"""The lines of one metric after the other, for many topics or subscriptions at a time.
+"""Renders the lines of one metric after the other, for batches of topics or subscriptions.
 
-Work is in batches: for ten thousand topics the page has half a million lines, and whatever is done for each
-of them counts.
+Batches keep the work per line small: with ten thousand topics the page has half a million lines.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from magnetar.broker.metrics.topic_metrics import Metric, Number
 T = TypeVar("T")
 
 AT_ONCE: Final = 64
-"""Things of a batch: some 30 microseconds."""
+"""Objects in a batch: about 30 microseconds of work."""
 
 Piece = tuple[list[str], Number]
-"""Lines, and the sum of the values of a batch."""
+"""Lines of a batch, and the sum of its values."""
 
 
 class Rows(Generic[T]):
-    """Topics or subscriptions in batches, each with the texts of its labels and of its namespace's."""
+    """Topics or subscriptions in batches, with their label texts and those of their namespaces."""
 
     __slots__ = ("_batches",)
 
@@ -37,7 +36,7 @@ class Rows(Generic[T]):
         namespaces.append(namespace)
 
     def lines(self, metric: Metric[T]) -> Iterator[Piece]:
-        """One line for each, batch by batch."""
+        """Yields one line for each object, batch by batch."""
         name, more = metric.name, _more(metric)
         for things, texts, _ in self._batches:
             values = list(map(metric.value, things))
@@ -48,7 +47,7 @@ class Rows(Generic[T]):
                 yield [f"{name}{{{text}{more}}} {value}\n" for text, value in pairs], sum(values)
 
     def lines_of_namespaces(self, metric: Metric[T]) -> Iterator[Piece]:
-        """One line for each namespace, after the last batch; none of what does not add up."""
+        """Yields one line for each namespace, after the last batch; skips metrics that cannot be summed."""
         totals: dict[str, Number] = {}
         for things, _, namespaces in self._batches:
             values = list(map(metric.value, things))
@@ -69,7 +68,7 @@ class Rows(Generic[T]):
 
 
 def lines_of(name: str, values: Mapping[str, Number], more: str = "") -> Iterator[list[str]]:
-    """One line for each text of labels, in batches; `more`: labels that all of them have."""
+    """Yields one line for each label text, in batches; `more`: labels added to all of them."""
     pairs = list(values.items())
     for at in range(0, len(pairs), AT_ONCE):
         yield [f"{name}{{{text}{more}}} {value}\n" for text, value in pairs[at : at + AT_ONCE]]

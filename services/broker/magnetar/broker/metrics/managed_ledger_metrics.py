@@ -1,6 +1,6 @@
-"""Which figures of managed ledgers the metrics page shows, summed over each namespace.
+"""Metrics of managed ledgers, summed over each namespace.
 
-They say again, as Pulsar's do, what topics say, under other names: dashboards use both.
+As in Pulsar, they repeat topic metrics under other names; dashboards use both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from magnetar.broker.stats import ENTRY_SIZE_BOUNDS_BYTES, WRITE_LATENCY_BOUNDS_
 def _buckets(
     name: str, help_text: str, bounds: Sequence[float], histogram: Callable[[TopicView], Histogram]
 ) -> list[Metric[TopicView]]:
-    """One metric with a label for each range, and another one for what is above all of them."""
+    """Returns one metric with a label for each range, and another for values above all ranges."""
 
     def count_of(index: int) -> Callable[[TopicView], Number]:
         return lambda topic: histogram(topic).period_counts[index] / topic.stats.period_s
@@ -58,7 +58,7 @@ MANAGED_LEDGER_METRICS: Final[list[Metric[TopicView]]] = [
     ),
     *_buckets(
         "pulsar_ml_AddEntryLatencyBuckets",
-        "Entries by ms from their arrival to being durable, per second.",
+        "Entries per second by milliseconds from receiving them to storing them durably.",
         WRITE_LATENCY_BOUNDS_MS,
         lambda t: t.stats.write_latency,
     ),
@@ -83,13 +83,13 @@ MANAGED_LEDGER_METRICS: Final[list[Metric[TopicView]]] = [
     Metric(
         "pulsar_ml_ReadEntriesOpsCacheMissesRate",
         "gauge",
-        "Entries read, per second, that had to come from storage.",
+        "Entries read from storage, per second.",
         lambda t: t.stats.read_miss_rate,
     ),
     Metric(
         "pulsar_ml_NumberOfMessagesInBacklog",
         "gauge",
-        "Entries not acknowledged, over all subscriptions.",
+        "Unacknowledged entries, over all subscriptions.",
         lambda t: sum(each.backlog() for each in t.subscriptions.values()),
     ),
     Metric(

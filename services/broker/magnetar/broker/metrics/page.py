@@ -1,10 +1,10 @@
 """The Prometheus page of topics and subscriptions, rendered by hand from plain attributes.
 
 A client-library child per topic and metric would cost several times the CPU and memory. Here label texts are
-made once per topic and kept, and the page comes in pieces, each of about a millisecond of work, so that the
-event loop serves messages in between and the page is never whole in memory. What is shown is in
-`topic_metrics`: of each topic, or of namespaces where exposeTopicLevelMetricsInPrometheus=false; of each
-consumer and producer (`client_metrics`) only where the configuration says so.
+created once per topic and kept. The page is produced in pieces of about a millisecond of work, so that the
+event loop handles messages in between and the page is never completely in memory. `topic_metrics` defines the
+metrics: per topic, or per namespace with exposeTopicLevelMetricsInPrometheus=false; per consumer and producer
+(`client_metrics`) only if configured.
 """
 
 from __future__ import annotations
@@ -31,15 +31,23 @@ from magnetar.common.obs.latency import summary_lines
 from magnetar.common.runtime.work_slices import Slices
 
 _SUMMARIES: Final = (
-    ("pulsar_broker_publish_latency", "Entries published, ms until their receipts.", PUBLISH),
-    ("pulsar_broker_lookup", "Lookups, ms until they are answered.", lookups.LATENCY),
-    ("pulsar_topic_load_times", "Topics loaded, ms until they are served.", topic_loads.LATENCY),
+    (
+        "pulsar_broker_publish_latency",
+        "Milliseconds from receiving entries to sending their receipts.",
+        PUBLISH,
+    ),
+    ("pulsar_broker_lookup", "Milliseconds from a lookup to its response.", lookups.LATENCY),
+    (
+        "pulsar_topic_load_times",
+        "Milliseconds from the first request for a topic to serving it.",
+        topic_loads.LATENCY,
+    ),
 )
 
 
 @dataclass(slots=True)
 class _TopicLabels:
-    """Label texts of one topic, made once."""
+    """Label texts of one topic, created once."""
 
     namespace: str
     topic: str
@@ -47,7 +55,7 @@ class _TopicLabels:
 
 
 class _Clients:
-    """Consumers and producers, where they are shown; without those that would have the same labels."""
+    """Consumers and producers to publish, without those that would repeat the same labels."""
 
     def __init__(self, *, consumers: bool, producers: bool) -> None:
         self._shows_consumers = consumers
@@ -78,7 +86,7 @@ class _Clients:
 
 
 class MetricsPage:
-    """Renders the page of one broker; keeps label texts from one scrape to the next."""
+    """Renders the page of one broker; keeps label texts between scrapes."""
 
     def __init__(
         self,
@@ -94,9 +102,10 @@ class MetricsPage:
         self._labels: dict[str, _TopicLabels] = {}
 
     def render(self) -> Iterator[str]:
-        """The page in pieces of about a millisecond of work; the caller lets the event loop turn in between.
+        """Yields the page in pieces of about a millisecond of work; the caller yields to the event loop in
+        between.
 
-        Shows the topics and subscriptions that are there when it begins. Figures of one topic may be from
+        Covers the topics and subscriptions that exist at the start. Figures of one topic may be from
         different turns.
         """
         slices = Slices(self._work_clock, AT_ONCE)
@@ -117,7 +126,7 @@ class MetricsPage:
                 if config.managed_ledgers:
                     ledgers.add(topic, texts.topic, texts.namespace)
             clients.add_producers(topic, texts.topic)
-            # A copy, because subscriptions come and go while the loop turns.
+            # A copy, because subscriptions are created and deleted between turns.
             for key, subscription in list(topic.subscriptions.items()):
                 text = self._subscription_labels(texts, key)
                 subscriptions.add(subscription, text, texts.namespace)
@@ -163,7 +172,7 @@ class MetricsPage:
     def _subscription_labels(self, texts: _TopicLabels, name: str) -> str:
         text = texts.subscriptions.get(name)
         if text is None:
-            if len(texts.subscriptions) > 1024:  # names that came and went
+            if len(texts.subscriptions) > 1024:  # names that no longer exist
                 texts.subscriptions.clear()
             text = texts.subscriptions[name] = f'{texts.topic},subscription="{_escape(name)}"'
         return text
@@ -178,9 +187,7 @@ class MetricsPage:
             lines.append(f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n{name}{{{labels}}} {value}\n")
 
         gauge("pulsar_broker_topics_count", "Loaded topics.", cluster, topics)
-        gauge(
-            "pulsar_ml_count", "Managed ledgers: persistent topics that are loaded.", cluster, managed_ledgers
-        )
+        gauge("pulsar_ml_count", "Managed ledgers of loaded persistent topics.", cluster, managed_ledgers)
         for name in BROKER_SUMS:
             gauge(f"pulsar_broker_{name}", f"Sum of pulsar_{name}.", cluster, sums[f"pulsar_{name}"])
         gauge(
@@ -191,21 +198,21 @@ class MetricsPage:
         )
         gauge(
             "pulsar_broker_in_bytes_total",
-            "Bytes in, over the loaded topics.",
+            "Bytes published since the load, over the loaded topics.",
             f'{cluster},system_topic="false"',
             sums["pulsar_in_bytes_total"],
             "counter",
         )
         gauge(
             "pulsar_broker_out_bytes_total",
-            "Bytes out, over the loaded topics.",
+            "Bytes delivered since the load, over the loaded topics.",
             f'{cluster},system_subscription="false"',
             sums["pulsar_out_bytes_total"],
             "counter",
         )
         of_connections = f'{cluster},broker="{broker}",metric="broker_connection"'
         active, accepted = self._broker.connections, self._broker.connections_accepted
-        gauge("pulsar_active_connections", "Client connections open now.", of_connections, active)
+        gauge("pulsar_active_connections", "Open client connections.", of_connections, active)
         gauge(
             "pulsar_connection_created_total_count",
             "Client connections since the start.",
@@ -214,14 +221,14 @@ class MetricsPage:
         )
         gauge(
             "pulsar_connection_closed_total_count",
-            "Client connections that have ended.",
+            "Closed client connections since the start.",
             of_connections,
             accepted - active,
         )
         ready = int(not_ready(self._broker) is None)
         gauge(
             "pulsar_health",
-            "1 while clients may be sent to this broker, 0 while not.",
+            "1 while the broker is ready for clients, 0 otherwise.",
             f'{cluster},broker="{broker}",metric="broker_health"',
             ready,
         )
@@ -229,7 +236,12 @@ class MetricsPage:
         for name, help_text, window in _SUMMARIES:
             lines.append(f"# HELP {name} {help_text}\n# TYPE {name} summary\n")
             lines += summary_lines(name, cluster, window, now)
-        gauge("pulsar_version_info", "The release that runs.", f'{cluster},version="{self._version}"', 1)
+        gauge(
+            "pulsar_version_info",
+            "Version of the running release.",
+            f'{cluster},version="{self._version}"',
+            1,
+        )
         return "".join(lines)
 
 

@@ -1,9 +1,9 @@
-"""Which figures of topics and subscriptions the metrics page shows, and under which names.
+"""Metrics of topics and subscriptions, and their names.
 
 Each metric is a name, a help text and a function of a topic or subscription. Names and units are Pulsar's
 where the meaning is the same: rates per second over the last minute, sizes in bytes, latencies in ms,
-backlogs in entries. Latency and size buckets are those of the last minute and do not add up (Pulsar's are
-so). What Pulsar has no name for begins with `magnetar_`.
+backlogs in entries. Latency and size buckets are those of the last minute and are not cumulative, as in
+Pulsar. Metrics that Pulsar does not have begin with `magnetar_`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Metric(Generic[T]):
-    """One line of the page for each `T`; none where it is 0, if it is `seldom` something else."""
+    """A metric with one line on the page for each `T`; `seldom` metrics have no line where the value is 0."""
 
     name: str
     kind: str
@@ -37,11 +37,13 @@ class Metric(Generic[T]):
     value: Callable[[T], Number]
     seldom: bool = False
     label: str = ""
-    """One more label, as text; what differs in it alone stands together, and only the first has a head."""
+    """One additional label, as text; metrics that differ only in it stand together, and only the first has
+    comment lines.
+    """
     follows: bool = False
-    """It is one of these, and not the first."""
+    """Whether it follows another metric of the same name."""
     adds_up: bool = True
-    """The sum over a namespace says something: an average's or an age's does not."""
+    """Whether the sum over a namespace is meaningful; it is not for an average or an age."""
 
     @property
     def head(self) -> str:
@@ -76,7 +78,7 @@ def _throttled(unit: str, kind: str) -> list[Metric[SubscriptionView]]:
         Metric(
             f"pulsar_subscription_dispatch_throttled_{unit}_events",
             "gauge",
-            f"Times that dispatch paused because a dispatch rate in {kind} was used up, by level.",
+            f"Delivery pauses because a dispatch rate in {kind} was exhausted, by level.",
             times(scope),
             seldom=True,
             label=f'reason="{reason}"',
@@ -89,7 +91,7 @@ def _throttled(unit: str, kind: str) -> list[Metric[SubscriptionView]]:
 
 
 def _moment(name: str, what: str, value: Callable[[SubscriptionView], Number]) -> Metric[SubscriptionView]:
-    help_text = f"When {what} for the last time, ms since 1970 UTC."
+    help_text = f"Last time that {what}, ms since 1970 UTC."
     metric = f"pulsar_subscription_last_{name}_timestamp"
     return Metric(metric, "gauge", help_text, value, seldom=True, adds_up=False)
 
@@ -112,36 +114,43 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         "Connected consumers.",
         lambda t: sum(each.consumer_count for each in t.subscriptions.values()),
     ),
-    Metric("pulsar_rate_in", "gauge", "Messages in, per second.", lambda t: t.stats.message_rate_in),
-    Metric("pulsar_rate_out", "gauge", "Messages out, per second.", lambda t: t.stats.message_rate_out),
-    Metric("pulsar_throughput_in", "gauge", "Bytes in, per second.", lambda t: t.stats.byte_rate_in),
-    Metric("pulsar_throughput_out", "gauge", "Bytes out, per second.", lambda t: t.stats.byte_rate_out),
+    Metric("pulsar_rate_in", "gauge", "Messages published per second.", lambda t: t.stats.message_rate_in),
+    Metric("pulsar_rate_out", "gauge", "Messages delivered per second.", lambda t: t.stats.message_rate_out),
+    Metric("pulsar_throughput_in", "gauge", "Bytes published per second.", lambda t: t.stats.byte_rate_in),
+    Metric("pulsar_throughput_out", "gauge", "Bytes delivered per second.", lambda t: t.stats.byte_rate_out),
     Metric(
-        "pulsar_average_msg_size", "gauge", "Average bytes of a message in.", _average_size, adds_up=False
+        "pulsar_average_msg_size",
+        "gauge",
+        "Average bytes of a published message.",
+        _average_size,
+        adds_up=False,
     ),
     Metric(
-        "pulsar_in_messages_total", "counter", "Messages in since the load.", lambda t: t.stats.messages_in
+        "pulsar_in_messages_total",
+        "counter",
+        "Messages published since the load.",
+        lambda t: t.stats.messages_in,
     ),
-    Metric("pulsar_in_bytes_total", "counter", "Bytes in since the load.", lambda t: t.stats.bytes_in),
+    Metric("pulsar_in_bytes_total", "counter", "Bytes published since the load.", lambda t: t.stats.bytes_in),
     Metric("pulsar_storage_size", "gauge", "Stored bytes, all copies.", lambda t: t.storage_bytes * t.copies),
     Metric("pulsar_storage_logical_size", "gauge", "Stored bytes, one copy.", lambda t: t.storage_bytes),
     Metric(
         "pulsar_storage_offloaded_size",
         "gauge",
-        "Stored bytes of ledgers that were offloaded, on bookies or not.",
+        "Stored bytes of offloaded ledgers, on bookies or not.",
         lambda t: t.offloaded_bytes,
         seldom=True,
     ),
     Metric(
         "pulsar_storage_backlog_size",
         "gauge",
-        "Bytes that the slowest durable subscription is behind, estimated.",
+        "Estimated backlog in bytes of the slowest durable subscription.",
         lambda t: t.backlog_bytes,
     ),
     Metric(
         "pulsar_storage_backlog_age_seconds",
         "gauge",
-        "Age of the oldest unacknowledged message at the last check; -1 without one.",
+        "Age in seconds of the oldest unacknowledged message at the last check; -1 without one.",
         lambda t: t.oldest_backlog_age_s,
         adds_up=False,
     ),
@@ -157,19 +166,19 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
     Metric(
         "pulsar_storage_read_cache_misses_rate",
         "gauge",
-        "Entries read, per second, that had to come from storage.",
+        "Entries read from storage, per second.",
         lambda t: t.stats.read_miss_rate,
     ),
     Metric(
         "pulsar_msg_backlog",
         "gauge",
-        "Entries not acknowledged, over all subscriptions.",
+        "Unacknowledged entries, over all subscriptions.",
         lambda t: sum(each.backlog() for each in t.subscriptions.values()),
     ),
     Metric(
         "pulsar_delayed_message_index_size_bytes",
         "gauge",
-        "Memory of the index of delayed entries, which all subscriptions share.",
+        "Bytes of memory of the index of delayed entries, which all subscriptions share.",
         lambda t: t.delayed_index_bytes,
     ),
     Metric(
@@ -181,7 +190,7 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
     ),
     *_buckets(
         "pulsar_storage_write_latency",
-        "Entries of the last minute by ms from their arrival to being durable.",
+        "Entries of the last minute by milliseconds from receiving them to storing them durably.",
         ("le_0_5", "le_1", "le_5", "le_10", "le_20", "le_50", "le_100", "le_200", "le_1000", "overflow"),
         lambda t: t.stats.write_latency,
     ),
@@ -202,28 +211,31 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         lambda t: t.stats.entry_sizes,
     ),
     Metric(
-        "magnetar_in_entries_total", "counter", "Entries in since the load.", lambda t: t.stats.entries_in
+        "magnetar_in_entries_total",
+        "counter",
+        "Entries published since the load.",
+        lambda t: t.stats.entries_in,
     ),
 ]
 
 SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
-    Metric("pulsar_subscription_back_log", "gauge", "Entries not acknowledged.", lambda s: s.backlog()),
+    Metric("pulsar_subscription_back_log", "gauge", "Unacknowledged entries.", lambda s: s.backlog()),
     Metric(
         "pulsar_subscription_back_log_no_delayed",
         "gauge",
-        "Entries not acknowledged and not delayed.",
+        "Unacknowledged entries that are not delayed.",
         lambda s: max(0, s.backlog() - s.delayed),
     ),
     Metric(
         "pulsar_subscription_in_replay",
         "gauge",
-        "Entries that were read and wait to be delivered.",
+        "Entries that were read and wait for delivery.",
         lambda s: s.in_replay,
     ),
     Metric(
         "magnetar_subscription_acks_at_risk",
         "gauge",
-        "Entries that are acknowledged, and would be delivered again if the broker ended now.",
+        "Acknowledged entries that would be redelivered if the broker crashed now.",
         lambda s: s.acks_at_risk,
     ),
     *_throttled("msg", MESSAGES),
@@ -240,7 +252,7 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
         lambda s: s.stats.drops.rate if isinstance(s.stats, NonPersistentSubscriptionStats) else 0,
         seldom=True,
     ),
-    Metric("pulsar_subscription_delayed", "gauge", "Entries that wait for their time.", lambda s: s.delayed),
+    Metric("pulsar_subscription_delayed", "gauge", "Delayed entries that are not due.", lambda s: s.delayed),
     Metric(
         "pulsar_subscription_unacked_messages",
         "gauge",
@@ -250,7 +262,7 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
     Metric(
         "pulsar_subscription_blocked_on_unacked_messages",
         "gauge",
-        "1 while too many messages are not acknowledged for more to be sent.",
+        "1 while delivery is blocked by too many unacknowledged messages.",
         lambda s: int(s.blocked_on_unacked),
     ),
     Metric(
@@ -259,47 +271,52 @@ SUBSCRIPTION_METRICS: Final[list[Metric[SubscriptionView]]] = [
     Metric(
         "pulsar_subscription_msg_rate_out",
         "gauge",
-        "Messages out, per second.",
+        "Messages delivered per second.",
         lambda s: s.stats.message_rate_out,
     ),
     Metric(
         "pulsar_subscription_msg_throughput_out",
         "gauge",
-        "Bytes out, per second.",
+        "Bytes delivered per second.",
         lambda s: s.stats.byte_rate_out,
     ),
     Metric(
         "pulsar_subscription_msg_rate_redeliver",
         "gauge",
-        "Messages sent again, per second.",
+        "Redelivered messages per second.",
         lambda s: s.stats.redelivery_rate,
     ),
     Metric(
         "pulsar_subscription_msg_ack_rate",
         "gauge",
-        "Messages acknowledged, per second.",
+        "Messages acknowledged per second.",
         lambda s: s.stats.ack_rate,
     ),
     Metric(
         "pulsar_subscription_msg_rate_expired",
         "gauge",
-        "Entries that expired, per second.",
+        "Expired entries per second.",
         lambda s: s.stats.expired_rate,
     ),
     Metric(
         "pulsar_subscription_total_msg_expired",
         "gauge",
-        "Entries that expired since the load.",
+        "Expired entries since the load.",
         lambda s: s.stats.messages_expired,
     ),
     Metric(
-        "pulsar_out_messages_total", "counter", "Messages out since the load.", lambda s: s.stats.messages_out
+        "pulsar_out_messages_total",
+        "counter",
+        "Messages delivered since the load.",
+        lambda s: s.stats.messages_out,
     ),
-    Metric("pulsar_out_bytes_total", "counter", "Bytes out since the load.", lambda s: s.stats.bytes_out),
+    Metric(
+        "pulsar_out_bytes_total", "counter", "Bytes delivered since the load.", lambda s: s.stats.bytes_out
+    ),
     Metric(
         "magnetar_subscription_redelivered_messages_total",
         "counter",
-        "Messages sent again since the load.",
+        "Redelivered messages since the load.",
         lambda s: s.stats.messages_redelivered,
     ),
     Metric(

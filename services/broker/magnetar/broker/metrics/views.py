@@ -27,7 +27,7 @@ class SubscriptionView(Protocol):
 
     @property
     def in_replay(self) -> int:
-        """Entries that were read and wait to be delivered."""
+        """Entries that were read and wait for delivery."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class SubscriptionView(Protocol):
     def blocked_on_unacked(self) -> bool: ...
 
     def backlog(self) -> int:
-        """Entries not acknowledged."""
+        """Unacknowledged entries."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class SubscriptionView(Protocol):
 
     @property
     def mark_deleted_ms(self) -> int:
-        """When its mark-delete position last moved on disk, ms since 1970 UTC; 0: not since the load."""
+        """Time when its mark-delete position last moved on disk, ms since 1970 UTC; 0: not since the load."""
         ...
 
 
@@ -73,12 +73,12 @@ class TopicView(Protocol):
 
     @property
     def times_rate_limited(self) -> int:
-        """Times that a publish rate left a producer's connection unread."""
+        """Number of times that a publish rate paused reading from a producer's connection."""
         ...
 
     @property
     def storage_bytes(self) -> int:
-        """One copy of what is stored."""
+        """Stored bytes, one copy."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class TopicView(Protocol):
 
     @property
     def delayed_index_bytes(self) -> int:
-        """Memory of the index of delayed entries."""
+        """Bytes of memory of the index of delayed entries."""
         ...
 
     @property

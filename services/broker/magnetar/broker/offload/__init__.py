@@ -1,1 +1,1 @@
-"""Ledgers on their way to a colder tier: what brokers do for the jobs that take them there."""
+"""Offload of ledgers to object storage: the broker's side of offload jobs."""

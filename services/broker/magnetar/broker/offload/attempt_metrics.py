@@ -1,4 +1,4 @@
-"""Metrics of the attempts that jobs report to this broker. A repeated call counts again."""
+"""Metrics of the attempts that jobs report to this broker. A repeated call is counted again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client import Counter, Gauge
 
 ERRORS: Final = Counter(
     "brk_ledgeroffloader_offload_error",
-    "Attempts to offload a ledger that jobs gave up.",
+    "Offload attempts that jobs have given up.",
     ["namespace"],
     registry=REGISTRY,
 )
@@ -19,24 +19,26 @@ COMPLETED: Final = Counter(
     "magnetar_offload_completed", "Ledgers that jobs offloaded and verified.", registry=REGISTRY
 )
 COMPLETED_BYTES: Final = Counter(
-    "magnetar_offload_completed_object_bytes", "Bytes of their objects.", registry=REGISTRY
+    "magnetar_offload_completed_object_bytes", "Bytes of the objects of offloaded ledgers.", registry=REGISTRY
 )
-COMPLETED_ROWS: Final = Counter("magnetar_offload_completed_rows", "Rows in these.", registry=REGISTRY)
+COMPLETED_ROWS: Final = Counter(
+    "magnetar_offload_completed_rows", "Rows in the objects of offloaded ledgers.", registry=REGISTRY
+)
 RAW_ENTRIES: Final = Counter(
     "magnetar_offload_raw_entries",
-    "Entries among these that are kept as they are: encrypted, or not to be decoded.",
+    "Entries among these that are stored verbatim: encrypted, or impossible to decode.",
     registry=REGISTRY,
 )
 LAST_COMPLETED: Final = Gauge(
     "magnetar_offload_last_completed_timestamp_seconds",
-    "When this broker last heard of a ledger that a job offloaded, seconds since 1970 UTC; 0: not since its "
-    "start.",
+    "Time of the last report of an offloaded ledger to this broker, seconds since 1970 UTC; 0: none "
+    "since its start.",
     registry=REGISTRY,
 )
 
 
 def count_completed(request: CompleteRequest) -> None:
-    """An attempt is complete."""
+    """Counts a completed attempt."""
     COMPLETED.inc()
     LAST_COMPLETED.set_to_current_time()
     COMPLETED_BYTES.inc(request.object_bytes)
@@ -45,5 +47,5 @@ def count_completed(request: CompleteRequest) -> None:
 
 
 def count_failed(topic: TopicName) -> None:
-    """An attempt was given up."""
+    """Counts a failed attempt."""
     ERRORS.labels(namespace=str(topic.namespace)).inc()

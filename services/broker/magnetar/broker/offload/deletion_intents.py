@@ -1,4 +1,4 @@
-"""Recorded intents to delete the objects of deleted ledgers; brokers and `offload sweep` carry them out."""
+"""Recorded intents to delete the objects of deleted ledgers; brokers and `offload sweep` execute them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 log = get_logger(__name__)
 
 DELETIONS_MAX: Final = 1_000
-"""Deletions in one answer."""
+"""Maximum deletions in one response."""
 
 
 async def recorded_deletions(
     metadata: MetadataStore, keys: Keys, after_intent_id: str = ""
 ) -> AsyncIterator[Deletion]:
-    """Every recorded deletion of objects, in the order of their intents, behind one. Raises MetadataError."""
+    """Yields every recorded deletion of objects, in the order of their intents, after a given one. Raises
+    MetadataError.
+    """
     behind = keys.intent(after_intent_id) if after_intent_id else ""
     async for item in iterate_cooperatively((await metadata.children(keys.intents_prefix)).items):
         if item.key <= behind:
@@ -51,7 +53,7 @@ async def object_deletions(
     after_intent_id: str = "",
     most: int = DELETIONS_MAX,
 ) -> DeletionsResponse:
-    """One page of them, at one location or ("") anywhere. Raises MetadataError."""
+    """Returns one page of recorded deletions, at one location or ("") anywhere. Raises MetadataError."""
     location = location.rstrip("/")
     response = DeletionsResponse(instance_id=await read_instance_id(metadata, keys))
     async for deletion in recorded_deletions(metadata, keys, after_intent_id):
@@ -65,7 +67,7 @@ async def object_deletions(
 
 
 async def objects_deleted(metadata: MetadataStore, keys: Keys, intent_id: str) -> None:
-    """Forget a deletion that was carried out; nothing to do when it is forgotten already.
+    """Deletes the record of an executed deletion; does nothing when it does not exist.
 
     Raises NotAllowed when the intent is of another kind, BeingChanged, MetadataError.
     """
@@ -73,7 +75,7 @@ async def objects_deleted(metadata: MetadataStore, keys: Keys, intent_id: str) -
     if found is None:
         return
     if decode(Intent, found.value).WhichOneof("target") != "delete_objects":
-        raise NotAllowed(f"intent {intent_id[:200]!r} is not about objects: brokers carry it out themselves")
+        raise NotAllowed(f"intent {intent_id[:200]!r} is not about objects: brokers execute it themselves")
     try:
         await metadata.delete(found.key, found.version)
     except VersionMismatch as error:

@@ -1,7 +1,7 @@
-"""Entries of a topic's ledgers for jobs: those of closed ledgers by any broker, of the open one by its owner.
+"""Reads of ledger entries for jobs: any broker reads closed ledgers, the owner reads the open one.
 
-They are read and sent part by part, the next when gRPC has taken the last: a slow job holds one part in
-memory. Parts are small enough that encoding one does not keep messages waiting.
+Entries are read and sent in parts, the next when gRPC has accepted the previous one: a slow job holds one
+part in memory. Parts are small, so that encoding one does not delay messages.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from magnetar.ledger.managed_ledger.offload_state import has_left_bookies
 from prometheus_client import Counter
 
 PART_BYTES_MAX: Final = 256 << 10
-"""Entry bytes in one message of an answer, unless a single entry is larger."""
+"""Maximum entry bytes in one message of a response, unless a single entry is larger."""
 
 READING_MAX: Final = 4
-"""Parts that are read at the same time: what clients read waits behind no more than these."""
+"""Maximum parts read at the same time; reads of clients wait behind no more than these."""
 
 REST_MAX_S: Final = 0.005
-"""After a part so much time as it took, at most, is the clients' alone."""
+"""Maximum pause in seconds after a part, as long as the part took: during it only clients are served."""
 
 PART_ENTRIES_MAX: Final = 10_000
 
 READ_BYTES: Final = Counter(
     "magnetar_offload_read_bytes",
-    "Bytes of entries that jobs read through this broker, with their records' headers.",
+    "Bytes of entries that jobs have read through this broker, including record headers.",
     registry=REGISTRY,
 )
 
 
 class EntryReads:
-    """Answers Read."""
+    """Implements the Read call."""
 
     def __init__(
         self, ledgers: OffloadLedgers, store: LedgerStore, topics: TopicRegistry, owners: TopicOwners
@@ -66,8 +66,9 @@ class EntryReads:
         self._turn = asyncio.Lock()
 
     async def read(self, request: ReadRequest) -> AsyncGenerator[bytes, None]:
-        """Parts of the answer. Raises TopicNotFound, NoSuchLedger, NoSuchEntry, EntryUnreadable, OnlyCopy,
-        ServiceNotReady when the ledger is open and its owner has to be asked, StorageError, MetadataError.
+        """Yields the parts of a response. Raises TopicNotFound, NoSuchLedger, NoSuchEntry, EntryUnreadable,
+        OnlyCopy, ServiceNotReady when the ledger is open and another broker owns it, StorageError,
+        MetadataError.
         """
         topic = TopicName.parse(request.topic)
         if not topic.persistent:
@@ -109,10 +110,10 @@ class EntryReads:
         self, topic: TopicName, ledger: TopicLedger, ref: LedgerRef, first: int, last: int
     ) -> AsyncGenerator[bytes, None]:
         if ledger.ref.key != ref.key:
-            raise NoSuchLedger(f"ledger {ref.id} of {topic} has another key: it is not the one that is meant")
+            raise NoSuchLedger(f"ledger {ref.id} of {topic} has another key: it is not the requested ledger")
         if has_left_bookies(ledger):
             raise OnlyCopy(
-                f"ledger {ref.id} of {topic} is in its objects alone: read {ledger.offload.path} below "
+                f"ledger {ref.id} of {topic} exists only in its objects: read {ledger.offload.path} below "
                 f"{ledger.offload.location}"
             )
         if last > ledger.last_entry_id:
@@ -131,18 +132,18 @@ class EntryReads:
     ) -> AsyncGenerator[bytes, None]:
         owner = await self._owners.elsewhere(topic)
         if owner:
-            raise ServiceNotReady(f"ledger {ref.id} of {topic} is being written: ask its owner at {owner}")
+            raise ServiceNotReady(f"ledger {ref.id} of {topic} is open: ask its owner at {owner}")
         loaded = await self._topics.get(topic, create=False, claim=True)
         assert isinstance(loaded, PersistentTopic), "persistent by its name"
         managed_ledger = loaded.ledger
         while first <= last:
             span = managed_ledger.spans.by_id.get(ref.id)
             if span is None or span.ref != ref:
-                raise NoSuchLedger(f"topic {topic} has no ledger {ref.id} of that key, or has it no more")
+                raise NoSuchLedger(f"topic {topic} has no ledger {ref.id} with that key")
             readable = min(Position(ref.id, span.entries - 1), managed_ledger.read_limit())
             if Position(ref.id, last) > readable:
                 raise NoSuchEntry(
-                    f"ledger {ref.id} of {topic} may be read up to {readable}, not up to {last}"
+                    f"ledger {ref.id} of {topic} can be read up to {readable}, not up to {last}"
                 )
             reading = self._read_managed(managed_ledger, ref, first, last)
             part, sent = await self._part(reading, ref, readable.entry_id)

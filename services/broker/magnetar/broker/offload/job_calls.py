@@ -1,7 +1,7 @@
 """The calls of offload jobs, answered by one broker.
 
-Answers come from metadata, so that any broker of a cluster can give them; only the end of an open ledger is
-known to the owner of its topic alone.
+Responses come from metadata, so any broker of a cluster can give them; only the topic's owner can tell the
+end of an open ledger.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
 PASSES_MAX: Final = 2
-"""Calls that go through the ledgers of all topics at the same time; more wait for their turn."""
+"""Maximum concurrent calls that read the ledgers of all topics; further ones wait."""
 
 
 class JobCalls:
@@ -66,9 +66,9 @@ class JobCalls:
         bookie_address: BookieAddress | None = None,
         stale_after_ms: Callable[[], int] = lambda: offload_state.STALE_AFTER_MS,
     ) -> None:
-        """`bookie_address` is None where there are no bookies: jobs then read entries through this broker.
+        """`bookie_address` is None without bookies: jobs then read entries through this broker.
 
-        `stale_after_ms` is asked at each call: the setting may change.
+        `stale_after_ms` is called for each request, because the setting may change.
         """
         self._metadata = context.metadata
         self._keys = context.keys

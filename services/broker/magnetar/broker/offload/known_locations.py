@@ -1,7 +1,7 @@
-"""Where objects of a cluster may lie: what is configured, and what metadata remembers of earlier sweeps.
+"""Possible object locations of a cluster: configured ones, and ones recorded by earlier sweeps.
 
-An attempt that failed, at a place that its ledger is not wanted at any more, is named by nothing. So each
-sweep writes down the places that it found objects at, or that ledgers name, and the next one looks there.
+Nothing references a failed attempt at a location that its ledger no longer uses. So each sweep records the
+locations at which it found objects, or that ledgers reference, and the next sweep lists them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCATIONS_MAX: Final = 10_000
 
 
 class KnownLocations:
-    """The locations of one cluster, as its metadata has them."""
+    """The object locations recorded in a cluster's metadata."""
 
     def __init__(
         self, metadata: MetadataStore, keys: Keys, config: OffloadConfig, cluster: str, clock: Clock
@@ -40,8 +40,9 @@ class KnownLocations:
         self._behind = ""
 
     async def known(self) -> set[str]:
-        """Those that ledgers may go to by configuration or policy, and those remembered. Raises
-        MetadataError."""
+        """Returns the locations in configuration and policies, and the recorded ones. Raises
+        MetadataError.
+        """
         places = [configured_target(self._config, self._cluster)]
         for item in (await self._metadata.children(self._keys.namespaces_prefix())).items:
             try:
@@ -59,7 +60,7 @@ class KnownLocations:
         return {place.location for place in places if place.location is not None} | self.remembered
 
     def in_turn(self, locations: Collection[str]) -> list[str]:
-        """Return at most LOCATIONS_MAX of them, first those that the last sweep did not reach."""
+        """Returns at most LOCATIONS_MAX of them, first those that the last sweep did not reach."""
         ordered = sorted(locations)
         if len(ordered) <= LOCATIONS_MAX:
             return ordered
@@ -69,8 +70,9 @@ class KnownLocations:
         return some
 
     async def remember(self, locations: Collection[str]) -> None:
-        """Write down those that have objects, or ledgers that name them; what cannot be written now is
-        written by a later sweep."""
+        """Records locations that have objects or are referenced by ledgers; a failed write is repeated by a
+        later sweep.
+        """
         try:
             for location in sorted(set(locations) - self.remembered):
                 value = OffloadLocation(location=location, created_ms=self._clock.wall_ms())
@@ -79,5 +81,5 @@ class KnownLocations:
             log.warning("cannot record offload locations, retrying at the next sweep", error=str(error))
 
     async def forget(self, location: str) -> None:
-        """Delete the record of a location without objects. Raises MetadataError."""
+        """Deletes the record of a location without objects. Raises MetadataError."""
         await self._metadata.delete(self._keys.offload_location(location))

@@ -1,4 +1,4 @@
-"""Closed and open ledgers as messages of the offload protocol, with the bookies that have their entries."""
+"""Closed and open ledgers as messages of the offload protocol, with the bookies that store their entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FETCHED_AT_ONCE: Final = 32
 
 
 def ledger_message(topic: TopicName, creation_id: int, ledger: TopicLedger) -> Ledger:
-    """A closed ledger, but for its bookies."""
+    """Builds the message of a closed ledger, without its bookies."""
     message = Ledger(
         topic=topic.full,
         creation_id=creation_id,
@@ -32,7 +32,7 @@ def ledger_message(topic: TopicName, creation_id: int, ledger: TopicLedger) -> L
         byte_length=ledger.byte_length,
         first_index=ledger.first_index,
         opened_ms=ledger.opened_ms,
-        closed_ms=max(ledger.closed_ms, 1),  # 0 is an open one
+        closed_ms=max(ledger.closed_ms, 1),  # 0 means open
         max_publish_time_ms=ledger.max_publish_time_ms,
     )
     if ledger.offload.state:
@@ -41,7 +41,7 @@ def ledger_message(topic: TopicName, creation_id: int, ledger: TopicLedger) -> L
 
 
 def open_ledger_message(topic: TopicName, creation_id: int, span: LedgerSpan, last_entry_id: int) -> Ledger:
-    """The ledger that is written, as far as it may be read."""
+    """Builds the message of the open ledger, up to its last readable entry."""
     return Ledger(
         topic=topic.full,
         creation_id=creation_id,
@@ -79,16 +79,16 @@ def _offload_message(ledger: TopicLedger) -> OffloadState:
 
 
 class BookiesOf:
-    """Which bookies have a ledger, as its own metadata says, and where they are now."""
+    """Bookies that store a ledger, from its metadata, with their current addresses."""
 
     def __init__(self, metadata: MetadataStore, keys: Keys, address: BookieAddress | None) -> None:
-        """`address` None: there are no bookies."""
+        """`address` is None without bookies."""
         self._metadata = metadata
         self._keys = keys
         self._address = address
 
     async def fill(self, pairs: Sequence[tuple[Ledger, TopicLedger]]) -> None:
-        """Write down the bookies of closed ledgers that have not left them. Raises MetadataError."""
+        """Adds the bookies of closed ledgers that bookies still store. Raises MetadataError."""
         if self._address is None:
             return
         on_bookies = [message for message, ledger in pairs if not has_left_bookies(ledger)]
@@ -108,7 +108,7 @@ class BookiesOf:
         return Bookies(ledger_metadata=found.value, addresses=self._addresses(_bookies_in(metadata)))
 
     def _addresses(self, bookie_ids: Iterable[str]) -> dict[str, str]:
-        assert self._address is not None, "there are bookies"
+        assert self._address is not None, "called with bookies only"
         known = {bookie_id: self._address(bookie_id) for bookie_id in bookie_ids}
         return {bookie_id: address for bookie_id, address in known.items() if address is not None}
 

@@ -1,4 +1,4 @@
-"""The steps of ledgers on their way to objects: wanted, begun, completed, failed.
+"""Offload steps of ledgers: wanted, begun, completed, failed.
 
 Every step is recorded in metadata, so that jobs can call any broker of a cluster.
 """
@@ -48,14 +48,14 @@ from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, Step,
 log = get_logger(__name__)
 
 WANTED_MAX: Final = 1_000
-"""Ledgers in one answer of Wanted."""
+"""Maximum ledgers in one Wanted response."""
 
 ANSWER_BYTES_MAX: Final = 4 << 20
-"""Bytes of ledgers in one answer of Wanted or Want; the rest is left out."""
+"""Maximum bytes of ledgers in one Wanted or Want response; the rest is left out."""
 
 
 class LedgerSteps:
-    """The steps of ledgers on their way to objects, kept in metadata: any broker can take them."""
+    """Offload steps of ledgers, stored in metadata: any broker can execute them."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class LedgerSteps:
         passes: asyncio.Semaphore,
         stale_after_ms: Callable[[], int],
     ) -> None:
-        """`passes` bounds the calls that go through the ledgers of all topics at the same time."""
+        """`passes` bounds the concurrent calls that read the ledgers of all topics."""
         self._context = context
         self._metadata = context.metadata
         self._keys = context.keys
@@ -135,7 +135,7 @@ class LedgerSteps:
     async def begin(self, request: BeginRequest) -> BeginResponse:
         topic = await self._same_topic(request.topic, request.creation_id, request.ledger_id)
         if len(request.attempt) != offload_state.ATTEMPT_BYTES:
-            raise AttemptOver(f"an attempt is named by 16 random bytes, not by {len(request.attempt)}")
+            raise AttemptOver(f"an attempt id has 16 random bytes, not {len(request.attempt)}")
         step = partial(
             offload_state.begin,
             attempt=request.attempt,
@@ -205,7 +205,7 @@ class LedgerSteps:
             yield await self._ledgers.of_topic(await self._names.persistent(name))
 
     async def _same_topic(self, name: str, creation_id: int, ledger_id: int) -> TopicName:
-        """The topic, provided that it is the same one that the job has in mind."""
+        """Returns the topic if it still has the creation id of the job's request."""
         topic = await self._names.persistent(name)
         now = await self._ledgers.creation_id(topic)
         if now != creation_id:
@@ -223,8 +223,9 @@ class LedgerSteps:
         return ledger_message(topic, creation_id, after), after
 
     async def _once_more(self, topic: TopicName, creation_id: int, ledger: TopicLedger) -> bool:
-        """Have complete objects written anew, and the old ones deleted; False when bookies cannot give the
-        entries once more, or a job has them already."""
+        """Requests a new offload of completed objects and the deletion of the old ones; returns False when
+        bookies no longer store the entries, or a job is already offloading them.
+        """
         step = partial(
             offload_state.again,
             attempt=ledger.offload.attempt,
@@ -244,7 +245,7 @@ class LedgerSteps:
         return True
 
     async def _let_know(self, topic: TopicName, ledger_id: int) -> None:
-        """A topic that is loaded here need not wait for its next look at metadata."""
+        """Updates the loaded topic at once, before its next refresh from metadata."""
         loaded = self._topics.loaded.get(topic.full)
         if not isinstance(loaded, PersistentTopic):
             return
@@ -256,7 +257,9 @@ class LedgerSteps:
                 log.debug("cannot refresh a topic's offload state", topic=topic.full, reason=str(error))
 
     async def _place(self, topic: TopicName, request: WantRequest) -> tuple[str, bool]:
-        """Return the location and whether to keep entries verbatim, from the request or else the policies."""
+        """Returns the location and whether to keep entries verbatim, from the request or else the
+        policies.
+        """
         policies = await self._policies.of_topic(topic)
         exact = request.exact if request.HasField("exact") else policies.offload.exact
         if request.location:
@@ -270,7 +273,7 @@ class LedgerSteps:
 
 
 def _before(ledger: TopicLedger, request: WantRequest) -> bool:
-    """Return whether the ledger lies wholly before the requested position."""
+    """Returns whether the ledger lies wholly before the requested position."""
     if not request.before_ledger_id and not request.before_entry_id:
         return True
     return (ledger.ref.id, ledger.last_entry_id) < (request.before_ledger_id, request.before_entry_id)

@@ -1,4 +1,4 @@
-"""Attempts whose objects have to stay: those that run or are complete, as metadata says now."""
+"""Attempts whose objects must not be deleted: running and completed ones, according to metadata."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from magnetar.ledger.managed_ledger.offload_state import names_objects
 
 PATHS_MAX: Final = 10_000
 PATHS_BYTES_MAX: Final = 2 << 20
-"""Bytes of paths in one answer; the last topic is always included whole."""
+"""Maximum bytes of paths in one response; the last topic is always included completely."""
 
 
 async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> AttemptsResponse:
-    """One page of them; see proto/offload. Raises BadLocation, InvalidName, MetadataError.
+    """Returns one page of attempts; see proto/offload. Raises BadLocation, InvalidName, MetadataError.
 
-    A sweep lists objects first, then requests the attempts of all, and leaves young objects alone: an
-    attempt that begins while topics are gone through may be missing here.
+    A sweep lists objects first, then requests the attempts of all topics, and skips recent objects: an
+    attempt that begins while topics are read may be missing here.
     """
     location = request.location.rstrip("/")
     if location and "://" not in location:
         raise BadLocation(
-            f"{request.location[:200]!r} is not a location: give one as recorded in metadata, such as s3://bucket/prefix"
+            f"invalid location {request.location[:200]!r}: use one recorded in metadata, such as "
+            "s3://bucket/prefix"
         )
     after = TopicName.parse(request.after_topic) if request.after_topic else None
     response = AttemptsResponse(complete=await ledgers.knows_all())
@@ -46,7 +47,7 @@ async def attempts_at(ledgers: OffloadLedgers, request: AttemptsRequest) -> Atte
 
 
 def path_below(location: str, its_location: str, path: str) -> str | None:
-    """Return the path relative to another location; None when it does not lie below that location."""
+    """Returns the path relative to another location; None when it does not lie below that location."""
     if its_location == location:
         return path
     if its_location.startswith(location + "/"):

@@ -1,4 +1,4 @@
-"""Carrying out recorded deletions of objects: of ledgers that are gone."""
+"""Executes recorded deletions of objects of deleted ledgers."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ from magnetar.ledger.cold.layout import MANIFEST_NAME, AttemptPath, parse_attemp
 log = get_logger(__name__)
 
 AT_ONCE: Final = 100
-"""Deletions whose objects go before these deletions are forgotten."""
+"""Number of deletions whose objects are deleted before the records of these deletions are."""
 
 SILENCES_IN_A_ROW: Final = 3
-"""A location that does not answer so often is left alone until the next sweep: each call takes minutes then,
-and others wait."""
+"""Consecutive timeouts after which a location is skipped until the next sweep: each call then takes minutes,
+and other locations wait.
+"""
 
 Counted = Callable[[AttemptPath | None, bool], None]
-"""Hears of each attempt whose objects were deleted (True) or should have been."""
+"""Callback for each attempt whose objects were deleted (True) or could not be."""
 
 
 @dataclass(slots=True)
 class CarriedOut:
-    """Result of carrying out deletions, at one location or at all."""
+    """Result of executing deletions, at one location or at all."""
 
     done: int = 0
     left: int = 0
     failures: int = 0
 
     def add(self, other: CarriedOut) -> None:
-        """Count those as well."""
+        """Adds another result to this one."""
         self.done += other.done
         self.left += other.left
         self.failures += other.failures
@@ -49,9 +50,10 @@ class CarriedOut:
 async def carry_out(
     metadata: MetadataStore, keys: Keys, open_store: OpenStore, counted: Counted
 ) -> tuple[CarriedOut, set[str]]:
-    """Every recorded deletion, one location after the other; what fails at one keeps none of the others.
+    """Executes every recorded deletion, one location after the other; a failure at one does not affect the
+    others.
 
-    Also returns the locations at which there are some. Raises MetadataError.
+    Also returns the locations with recorded deletions. Raises MetadataError.
     """
     by_location: dict[str, list[Deletion]] = {}
     async for deletion in recorded_deletions(metadata, keys):
@@ -81,7 +83,7 @@ async def _at(
                 attempt = parse_attempt_path(each.path)
                 if attempt is None:
                     found.failures += 1
-                    error = f"{each.path[:200]!r} is not the path of an attempt: nothing there is deleted"
+                    error = f"invalid attempt path {each.path[:200]!r}: nothing was deleted"
                     counted(None, False)
                 else:
                     good.append((each, attempt))
@@ -128,7 +130,9 @@ class Deleted:
 def delete_directories(
     store: Store, directories: Sequence[Callable[[], Iterable[str]]], stop: threading.Event
 ) -> Deleted:
-    """Delete the objects that each says it has, one after another. Once `stop` is set what is left stays."""
+    """Deletes the objects that each directory's callback lists, one after another; once `stop` is set, the
+    rest is kept.
+    """
     found = Deleted()
     in_a_row = 0
     for number, paths in enumerate(directories):
@@ -151,7 +155,7 @@ def delete_directories(
 
 
 def objects_below(store: Store, path: str) -> list[str]:
-    """Lists the objects of one directory, its manifest first: without it the others are unused.
+    """Lists the objects of one directory, the manifest first: without it the others are unused.
 
     Raises ObjectStoreError.
     """

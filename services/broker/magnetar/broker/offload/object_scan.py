@@ -1,4 +1,4 @@
-"""A scan of a namespace's objects, compared with what its ledgers name."""
+"""A scan of a namespace's objects, compared with the references of its ledgers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING: Final = "MISSING"
 UNKNOWN: Final = "UNKNOWN"
 
 ATTEMPTS_MAX: Final = 100_000
-"""Attempts of one scan; the others are left out, and said to be."""
+"""Maximum attempts of one scan; the report tells when more were left out."""
 
 
 @dataclass(slots=True)
@@ -35,8 +35,8 @@ class ScannedAttempt:
     attempt: str
     """Hexadecimal."""
     status: str = UNKNOWN
-    """OK: objects of an offloaded ledger, with their manifest; MISSING: they should be there and the manifest
-    is not; RUNNING: a job writes them; UNKNOWN: no ledger names them, and a sweep deletes them in time.
+    """OK: objects of an offloaded ledger, with their manifest; MISSING: the ledger references them and the
+    manifest is missing; RUNNING: a job writes them; UNKNOWN: unreferenced, and a later sweep deletes them.
     """
     objects: int = 0
     byte_length: int = 0
@@ -54,16 +54,16 @@ class Scan:
     truncated: bool = False
 
     def count(self, status: str) -> int:
-        """Return the number of attempts with this status."""
+        """Returns the number of attempts with this status."""
         return sum(each.status == status for each in self.attempts)
 
 
 async def scan(
     namespace: NamespaceName, ledgers: OffloadLedgers, configured: Iterable[str], open_store: OpenStore
 ) -> Scan:
-    """Look at every location that ledgers of the namespace name, and at those that are `configured`.
+    """Scans every location that ledgers of the namespace reference, and the `configured` ones.
 
-    Not at one moment. A location that cannot be looked at is among the errors. Raises MetadataError.
+    The scan is not a snapshot. Locations that cannot be listed are among the errors. Raises MetadataError.
     """
     result = Scan()
     named: dict[str, ScannedAttempt] = {}

@@ -1,11 +1,11 @@
-"""Carrying out what may go: recorded deletions of objects, and objects that no ledger names.
+"""Executes deletions: recorded deletions of objects, and unreferenced objects.
 
-What may go is decided in `magnetar.ledger.cold.sweep`, which the command line shares. Here it is done, off
-the event loop: listing and deleting block. Two who sweep at once do no harm, since what is gone may be
-deleted again.
+`magnetar.ledger.cold.sweep`, which the command line shares, decides what may be deleted. This module deletes
+it outside the event loop, because listing and deleting block. Concurrent sweeps do no harm: deletions are
+idempotent.
 
 A sweep costs one pass over the ledgers of all topics, one over the objects of each location, and a second one
-over the ledgers when something is to go.
+over the ledgers when objects have to be deleted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from magnetar.ledger.managed_ledger.offload_state import names_objects
 log = get_logger(__name__)
 
 IDLE_SWEEPS: Final = 24
-"""While no location is known, one sweep of so many goes through the ledgers of all topics to find one."""
+"""Without a known location, only one of this many sweeps reads the ledgers of all topics to find one."""
 
 REST: Final = 3.0
 """Seconds of rest after each second of reading topics: a sweep is not urgent."""
@@ -44,10 +44,10 @@ REST: Final = 3.0
 
 @dataclass(slots=True)
 class Named:
-    """Attempts and locations that metadata names at one moment."""
+    """Attempts and locations that metadata references at one moment."""
 
     attempts: set[str] = field(default_factory=set)
-    """Last steps of the paths of attempts that run or are complete."""
+    """Last path components of attempts that run or are complete."""
     locations: set[str] = field(default_factory=set)
     complete: bool = True
     """Whether every topic was readable, and metadata was not just restored from a copy."""
@@ -58,7 +58,7 @@ class SweepReport:
     """Result of a sweep."""
 
     deleted: int = 0
-    """Recorded deletions that were carried out."""
+    """Recorded deletions that were executed."""
     deletions_left: int = 0
     swept: int = 0
     """Attempts whose unreferenced objects were deleted."""
@@ -85,7 +85,7 @@ class ObjectSweep:
         open_store: OpenStore,
         counted: Counted = lambda path, done: None,
     ) -> None:
-        """`counted` hears of each attempt whose objects were deleted (True) or should have been."""
+        """`counted` is called with each attempt whose objects were deleted (True) or could not be."""
         self._metadata = metadata
         self._keys = keys
         self._ledgers = ledgers
@@ -97,8 +97,8 @@ class ObjectSweep:
         self._idle_sweeps = 0
 
     async def sweep(self) -> SweepReport:
-        """Do all there is to do now. What fails at one location keeps none of the others: it is logged and
-        counted, and tried again next time. Raises MetadataError.
+        """Executes one sweep. A failure at one location does not affect the others: it is logged, counted and
+        retried by the next sweep. Raises MetadataError.
         """
         report = SweepReport()
         self._stores.clear()
@@ -124,13 +124,13 @@ class ObjectSweep:
         return report
 
     async def scan(self, namespace: NamespaceName) -> Scan:
-        """Compare the objects of a namespace with what its ledgers name. Raises MetadataError."""
+        """Compares the objects of a namespace with what its ledgers name. Raises MetadataError."""
         return await scan(namespace, self._ledgers, await self._places.known(), self._open_store)
 
     # -- inside
 
     async def _look(self, locations: Collection[str], named: Named, report: SweepReport) -> dict[str, Sweep]:
-        """List each location and decide what may be deleted; locations that do not answer are left out."""
+        """Lists each location and decides what may be deleted; locations that do not answer are left out."""
         found = {}
         for location in locations:
             try:
@@ -153,7 +153,9 @@ class ObjectSweep:
         )
 
     async def _look_again(self, found: dict[str, Sweep]) -> dict[str, Sweep]:
-        """Attempts that began while objects were listed have theirs among them."""
+        """Reads the references again: attempts that began while objects were listed may have created some of
+        them.
+        """
         doomed = {each.name for sweep in found.values() for each in sweep.doomed}
         if not doomed:
             return found
@@ -187,8 +189,9 @@ class ObjectSweep:
             log.warning("cannot sweep objects", location=location, error=str(error))
 
     async def _forget(self, empty: Iterable[str]) -> None:
-        """Forget the locations without objects, except where the marker is missing too: a directory may be
-        unmounted now."""
+        """Deletes the records of locations without objects, unless the marker is missing, too: a directory
+        may be unmounted now.
+        """
         for location in sorted(self._places.remembered.intersection(empty)):
             try:
                 if await self._why_not_ours(location) is None:
@@ -234,7 +237,7 @@ class ObjectSweep:
             )
 
     async def _named(self, among: Collection[str] | None = None) -> Named:
-        """Read the attempts and locations that ledgers name now; `among` restricts the attempts."""
+        """Reads the attempts and locations that ledgers name now; `among` restricts the attempts."""
         named = Named(complete=await self._ledgers.knows_all())
         async for found in self._ledgers.everywhere(rest=REST):
             named.complete &= not found.unreadable

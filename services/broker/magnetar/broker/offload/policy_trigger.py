@@ -1,9 +1,8 @@
-"""Which ledgers policies have offloaded: looked for in loaded topics from time to time, by their owner.
+"""Offload by policy: the owner of a topic periodically selects ledgers to offload.
 
-What is too much or too old is as in Apache Pulsar: from the newest ledger backwards, a closed ledger goes
-once it and all that came after it are more than the threshold of bytes, or once it was closed for the
-threshold of seconds. To go means to be wanted: the next job takes it. A wish is one write to the ledger's own
-key, made once.
+The rules are Apache Pulsar's: from the newest ledger backwards, a closed ledger is offloaded once it and all
+newer ones exceed the threshold in bytes, or once it has been closed for the threshold in seconds. The
+selection marks the ledger as wanted, by one write to its own key; the next job offloads it.
 """
 
 from __future__ import annotations
@@ -31,30 +30,30 @@ from prometheus_client import Counter, Gauge
 log = get_logger(__name__)
 
 WANTS_AT_ONCE: Final = 100
-"""Ledgers of a topic that are wanted in one look; the next ones follow in the next."""
+"""Maximum ledgers of a topic that are marked in one pass; later passes mark the others."""
 
 _TOLD_MAX: Final = 1_000
 
 WANTED: Final = Counter(
     "magnetar_offload_wanted_total",
-    "Ledgers that policies had offloaded, counted when they were wanted.",
+    "Ledgers marked for offload by policies.",
     registry=REGISTRY,
 )
 NOWHERE: Final = Gauge(
     "magnetar_offload_topics_without_location",
-    "Loaded topics of which policies want ledgers offloaded, and nothing says where to.",
+    "Loaded topics whose policies require offload while no location is configured.",
     registry=REGISTRY,
 )
 LEDGERS: Final = Gauge(
     "magnetar_offload_ledgers",
-    "Ledgers of loaded topics on their way to objects, by state: waiting for a job, running, complete, and "
-    "left (complete, and no more on bookies; counted as complete, too).",
+    "Ledgers of loaded topics in offload, by state: waiting (for a job), running, complete, and left "
+    "(complete and deleted from bookies; also counted as complete).",
     ["state"],
     registry=REGISTRY,
 )
 LEDGER_BYTES: Final = Gauge(
     "magnetar_offload_ledger_bytes",
-    "Bytes of the offloaded ledgers of loaded topics, as they were stored.",
+    "Stored bytes of the offloaded ledgers of loaded topics.",
     registry=REGISTRY,
 )
 OBJECT_BYTES: Final = Gauge(
@@ -65,7 +64,7 @@ OBJECT_BYTES: Final = Gauge(
 
 
 def due(spans: Sequence[LedgerSpan], policy: OffloadPolicy, now_ms: int) -> list[LedgerSpan]:
-    """Return the closed ledgers that this policy offloads and that are not wanted yet, the oldest first."""
+    """Returns the closed ledgers that this policy offloads and that are not wanted yet, the oldest first."""
     found: list[LedgerSpan] = []
     byte_length = 0
     for span in reversed(spans):
@@ -81,7 +80,7 @@ def due(spans: Sequence[LedgerSpan], policy: OffloadPolicy, now_ms: int) -> list
 
 
 class PolicyTrigger:
-    """Looks at the loaded topics of one broker for ever."""
+    """Checks the loaded topics of one broker until it is cancelled."""
 
     def __init__(
         self,
@@ -96,18 +95,18 @@ class PolicyTrigger:
         self._clock = clock
         self._figures = OffloadFigures()
         self._wanted: list[int] = []
-        """Number of ledgers wanted in this pass, one item for each topic that had some."""
+        """Number of ledgers marked in this pass, one item for each topic that had some."""
         self._nowhere: set[str] = set()
         self._told: set[str] = set()
 
     async def run(self) -> None:
-        """A pass over all topics at each interval, until canceled."""
+        """Runs a pass over all topics at each interval, until canceled."""
         while True:
             await asyncio.sleep(self._config.check_interval_s)
             await self.look()
 
     async def look(self) -> None:
-        """One pass; what fails is logged, and comes again in the next one."""
+        """Runs one pass; failures are logged and retried by the next pass."""
         self._figures, self._wanted, self._nowhere = OffloadFigures(), [], set()
         await look_at_all("offload", list(self._loaded().values()), self._look_at, self._clock)
         if self._wanted:
@@ -122,7 +121,7 @@ class PolicyTrigger:
         LEDGER_BYTES.set(figures.byte_length)
         OBJECT_BYTES.set(figures.object_bytes)
         NOWHERE.set(len(self._nowhere))
-        # Those that are all right again, or gone, are told of anew when they are not.
+        # Topics that recovered or were unloaded are logged again when they fail again.
         self._told &= self._nowhere
 
     def _look_at(self, topic: Topic) -> Awaitable[None] | None:

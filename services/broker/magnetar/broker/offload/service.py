@@ -1,7 +1,6 @@
-"""The offload service's gRPC edge: parses, admits, refuses; what is done is behind `OffloadCalls`.
+"""The gRPC service of offload: parses, admits and refuses calls; `OffloadCalls` implements them.
 
-It listens wherever it is put: at a cluster broker's control port beside the control plane, at a port of its
-own in a standalone.
+It listens on a cluster broker's control port beside the control plane, and on its own port in a standalone.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ log = get_logger(__name__)
 
 REFUSED: Final = Counter(
     "magnetar_offload_refused_calls",
-    "Calls of offload jobs that this broker answered with an error, by method and gRPC status.",
+    "Calls of offload jobs that failed, by method and gRPC status.",
     ["method", "status"],
     registry=REGISTRY,
 )
 
 CALLS_MAX: Final = 200
-"""Calls under way at once but for reads; more are refused and made again by their clients."""
+"""Maximum concurrent calls other than reads; further ones are refused, and clients retry."""
 
 CALLS_A_SECOND: Final = 250
 BURST_S: Final = 0.5
@@ -79,19 +78,19 @@ costs the event loop a millisecond, and messages come first. Calls above the rat
 """
 
 READS_MAX: Final = 32
-"""Reads under way at once."""
+"""Maximum concurrent reads."""
 
 READ_S_MAX: Final = 5 * READ.deadline_s
-"""The longest deadline of a read: a reader that takes nothing loses its place by it, and with it the memory
-that waits for the reader. Nothing but the end of its time ends a stream whose reader does not read.
+"""Maximum deadline of a read in seconds: a stream whose reader does not read ends only by its deadline, and
+its memory is held until then.
 """
 
 
 class OffloadCalls(Protocol):
-    """Answers the calls of jobs; see proto/offload for what each call means.
+    """Implements the calls of jobs; see proto/offload for each call.
 
-    Raises what magnetar.common.offload.offload_errors knows by name; anything else is this broker's failure.
-    A call whose caller stopped waiting is canceled.
+    Raises the errors of magnetar.common.offload.offload_errors; any other error is a failure of this broker.
+    A call whose caller has stopped waiting is canceled.
     """
 
     async def wanted(self, request: WantedRequest, /) -> WantedResponse: ...
@@ -108,7 +107,7 @@ class OffloadCalls(Protocol):
 
 
 class OffloadService:
-    """Handlers for a gRPC server; takes calls while `serving`."""
+    """Handlers for a gRPC server; accepts calls while `serving`."""
 
     def __init__(
         self, calls: OffloadCalls, *, calls_max: int = CALLS_MAX, reads_max: int = READS_MAX
@@ -122,7 +121,7 @@ class OffloadService:
         self._refusals = RefusalLog(log)
 
     def methods(self) -> Mapping[str, Any]:
-        """Handlers by the names of methods."""
+        """Handlers by method name."""
         work = self._work
         calls: tuple[tuple[Method[Any, Any], Callable[[Any], Awaitable[Message]]], ...] = (
             (WANTED, work.wanted),
@@ -163,7 +162,9 @@ class OffloadService:
             self._admit(self._reads, self._reads_max)
             left_s = context.time_remaining()
             if left_s is None or left_s > READ_S_MAX:
-                raise BadCall(f"a read has a deadline of at most {READ_S_MAX:.0f} s: read on in another one")
+                raise BadCall(
+                    f"a read has a deadline of at most {READ_S_MAX:.0f} s: continue in another read"
+                )
             self._reads += 1
             try:
                 async with aclosing(self._work.read(parse(ReadRequest, data))) as parts:
@@ -184,10 +185,10 @@ class OffloadService:
         if not self.serving:
             raise Stopping("the broker is starting or stopping")
         if under_way >= most:
-            raise TooManyCalls(f"{under_way} calls are under way; try again")
+            raise TooManyCalls(f"{under_way} calls are in progress; retry")
 
     async def refuse(self, context: Any, method: str, error: Exception) -> NoReturn:
-        """End a call with the status of `error`, as `context.abort` does."""
+        """Ends a call with the status of `error`, as `context.abort` does."""
         status, name = to_wire(error)
         known = method.removeprefix("/")
         REFUSED.labels(known if known in _NAMES else "unknown", status.name).inc()

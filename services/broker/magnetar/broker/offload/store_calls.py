@@ -1,4 +1,4 @@
-"""Calls of object stores, which block, from the event loop."""
+"""Calls of object stores from the event loop; the calls block."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Store(Protocol):
 
 
 OpenStore = Callable[[str], Store]
-"""The store of a location. Raises ConfigError with what to do."""
+"""Opens the store of a location. Raises ConfigError with the remedy."""
 
 
 async def in_thread(call: Callable[[threading.Event], T]) -> T:
-    """Run a blocking call in a thread; the call watches the event and ends soon once it is canceled."""
+    """Runs a blocking call in a thread; the call watches the event and ends soon once it is canceled."""
     stop = threading.Event()
     try:
         return await asyncio.to_thread(call, stop)
@@ -45,7 +45,7 @@ async def in_thread(call: Callable[[threading.Event], T]) -> T:
 
 
 def until(stop: threading.Event, listing: Iterable[StoredObject]) -> Iterator[StoredObject]:
-    """Yield from a listing until the event is set."""
+    """Yields from a listing until the event is set."""
     for each in listing:
         if stop.is_set():
             return

@@ -1,7 +1,7 @@
-"""The broker that leads sweeps objects from time to time: those of ledgers that are gone, and orphans.
+"""Periodic sweeps by the leading broker: objects of deleted ledgers, and orphaned objects.
 
-It needs the packages of `magnetar-broker[cold]`, and credentials; a broker that cannot reach a location says
-so in its log at each sweep, and `magnetar offload sweep` does the same from elsewhere.
+They need the packages of `magnetar-broker[cold]` and credentials. A broker that cannot reach a location logs
+that at each sweep; `magnetar offload sweep` does the same work from another machine.
 """
 
 from __future__ import annotations
@@ -31,33 +31,35 @@ log = get_logger(__name__)
 
 ORPHANS: Final = Gauge(
     "magnetar_offload_orphans",
-    "Attempts whose objects no ledger names, older than the grace, that the last sweep left where they are.",
+    "Attempts with unreferenced objects, older than the grace period, that the last sweep did not delete.",
     registry=REGISTRY,
 )
 LEFTOVERS: Final = Gauge(
     "magnetar_offload_leftovers",
-    "Attempts whose objects no ledger names, younger than the grace at the last sweep; a later one sweeps.",
+    "Attempts with unreferenced objects that were younger than the grace period at the last sweep; a "
+    "later sweep deletes them.",
     registry=REGISTRY,
 )
 DELETIONS_LEFT: Final = Gauge(
     "magnetar_offload_deletions_left",
-    "Recorded deletions of objects that the last sweep could not carry out.",
+    "Recorded deletions of objects that the last sweep could not execute.",
     registry=REGISTRY,
 )
 HALTED: Final = Gauge(
     "magnetar_offload_sweep_halted",
-    "Locations at which the last sweep deleted no orphans: their mark is missing or another cluster's, or "
-    "metadata may lack their ledgers; the log says which.",
+    "Locations at which the last sweep deleted no orphans: the marker is missing or another cluster's, "
+    "or metadata may lack ledgers; see the log.",
     registry=REGISTRY,
 )
 LAST: Final = Gauge(
     "magnetar_offload_last_sweep_timestamp_seconds",
-    "When the last sweep of this broker ended, seconds since 1970 UTC; 0: none, or it does not lead.",
+    "Time when the last sweep of this broker ended, seconds since 1970 UTC; 0: none, or it is not the "
+    "leader.",
     registry=REGISTRY,
 )
 FAILURES: Final = Counter(
     "magnetar_offload_sweep_failures_total",
-    "Locations and attempts at which a sweep failed; it is tried again.",
+    "Locations and attempts at which a sweep failed; the next sweep retries.",
     registry=REGISTRY,
 )
 DELETED: Final = Counter(
@@ -69,7 +71,7 @@ DELETED: Final = Counter(
 
 
 class SweepSchedule:
-    """Sweeps at each interval, for ever."""
+    """Sweeps at each interval until it is cancelled."""
 
     def __init__(
         self,
@@ -81,7 +83,9 @@ class SweepSchedule:
         leads: Callable[[], bool],
         stores: OpenStore | None = None,
     ) -> None:
-        """`leads`: of several brokers, the one that leads sweeps. `stores` opens them; None: as they are."""
+        """`leads` tells whether this broker is the leader, which sweeps. `stores` opens object stores; None:
+        the real ones.
+        """
         self._metadata = metadata
         self._keys = keys
         self._ledgers = ledgers
@@ -94,7 +98,7 @@ class SweepSchedule:
         self._scanning = asyncio.Lock()
 
     async def run(self) -> None:
-        """Sweep at each interval until canceled."""
+        """Sweeps at each interval until canceled."""
         while True:
             await asyncio.sleep(self._config.sweep_interval_s)
             if not self._leads():
@@ -112,7 +116,7 @@ class SweepSchedule:
                 log.exception("object sweep failed")
 
     async def sweep(self) -> SweepReport:
-        """Sweep now; a second caller waits for the first. Raises MetadataError."""
+        """Sweeps now; a second caller waits for the first. Raises MetadataError."""
         async with self._at_work:
             report = await self._sweeping.sweep()
         ORPHANS.set(report.orphans)
@@ -126,13 +130,13 @@ class SweepSchedule:
         return report
 
     async def scan(self, namespace: NamespaceName) -> Scan:
-        """Compare a namespace's objects with its ledgers, one scan at a time. Raises MetadataError."""
+        """Compares a namespace's objects with its ledgers, one scan at a time. Raises MetadataError."""
         async with self._scanning:
             return await self._sweeping.scan(namespace)
 
     @cached_property
     def _sweeping(self) -> ObjectSweep:
-        # Imported when the first hour is over: a start need not wait for it.
+        # Imported at the first sweep, so that the start is faster.
         from magnetar.broker.offload.object_sweep import ObjectSweep
         from magnetar.ledger.cold.objects import open_store
 

@@ -24,10 +24,10 @@ from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, Topic
 
 LEDGERS_MAX: Final = 1_000
 PAGE_BYTES_MAX: Final = 4 << 20
-"""Bytes of ledgers in one answer."""
+"""Maximum bytes of ledgers in one response."""
 
 TURNS_MAX: Final = 4
-"""Pages that are made at the same time: a long one takes the loop a millisecond at each of its turns."""
+"""Maximum pages built at the same time: a long one takes a millisecond of each turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Readable:
 
 
 class _Told(NamedTuple):
-    """A ledger that is described: a closed one as metadata has it, the open one as its owner has it."""
+    """A described ledger: a closed one from metadata, the open one from its owner."""
 
     ledger_id: int
     ledger: TopicLedger | None
@@ -49,7 +49,7 @@ class _Told(NamedTuple):
 
 
 class TopicDescriptions:
-    """Answers Describe. A topic of this broker's is loaded for it."""
+    """Implements the Describe call, for which a topic owned by this broker is loaded."""
 
     def __init__(
         self,
@@ -69,19 +69,19 @@ class TopicDescriptions:
         self._turns = asyncio.Semaphore(TURNS_MAX)
 
     async def describe(self, request: DescribeRequest) -> DescribeResponse:
-        """One page of ledgers. Raises TopicNotFound, ServiceNotReady, BeingChanged, UnsupportedFormat,
-        StorageError, MetadataError.
+        """Returns one page of ledgers. Raises TopicNotFound, ServiceNotReady, BeingChanged,
+        UnsupportedFormat, StorageError, MetadataError.
         """
         name = await self._names.persistent(request.topic)
         response = DescribeResponse(owner=await self._owners.elsewhere(name))
-        # Before the list is read: a ledger that is closed in between is in both, and none is in neither.
+        # Read the open ledgers before the list: a ledger closed in between is in both, and none is missing.
         readable = None if response.owner else await self._readable(name)
         async with self._turns:
             found = await self._ledgers.of_topic(name)
             if found.unreadable:
                 raise UnsupportedFormat(
-                    f"topic {name} has {found.unreadable} ledgers whose metadata this release cannot read: "
-                    "what is in them would be missing; ask a broker of the release that wrote it"
+                    f"topic {name} has {found.unreadable} ledgers whose metadata this release cannot "
+                    "read; their entries would be missing: ask a broker of the release that wrote them"
                 )
             response.creation_id = found.creation_id
             told = _closed(found) if readable is None else _joined(name, found, readable)
@@ -92,7 +92,7 @@ class TopicDescriptions:
         return response
 
     async def _readable(self, name: TopicName) -> _Readable:
-        """The ledgers of a topic of ours with the last entry of each that may be read now."""
+        """Returns the ledgers of a topic of this broker with the last readable entry of each."""
         topic = await self._topics.get(name, create=False, claim=True)
         assert isinstance(topic, PersistentTopic), "persistent by its name"
         limit = topic.ledger.read_limit()
@@ -139,9 +139,9 @@ def _closed(found: TopicLedgers) -> list[_Told]:
 
 
 def _joined(name: TopicName, found: TopicLedgers, readable: _Readable) -> list[_Told]:
-    """Join the owner's ledgers with metadata, which describes the closed ones. Raises BeingChanged."""
+    """Joins the owner's ledgers with metadata, which describes the closed ones. Raises BeingChanged."""
     if readable.creation_id != found.creation_id:
-        raise BeingChanged(f"topic {name} was recreated while it was described; try again")
+        raise BeingChanged(f"topic {name} was recreated while it was described; retry")
     closed = {each.ref.id: each for each in found.ledgers}
     return [
         _Told(span.ref.id, closed.get(span.ref.id), span, last_entry_id)

@@ -1,4 +1,4 @@
-"""Topics found by name or pattern, each one with ledgers: partitions in place of partitioned topics."""
+"""Persistent topics by name or pattern: partitions instead of partitioned topics."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 TOPICS_MAX: Final = 50_000
 NAMES_BYTES_MAX: Final = 6 << 20
-"""Bytes of names in one answer."""
+"""Maximum bytes of names in one response."""
 
 PATTERN_CHARS_MAX: Final = 4_096
-"""Longest accepted pattern: a longer one is slow to refuse."""
+"""Maximum characters of a pattern: refusing a longer one would take long."""
 
 SLICE_S: Final = 0.002
-"""Names are matched so long before others have their turn: an odd pattern takes a millisecond for each."""
+"""Seconds of matching before other tasks get the event loop: an expensive pattern takes a millisecond per
+name.
+"""
 
 _IN_NAMESPACE: Final = re.compile(r"\^?(?:persistent://)([\w-]+)/([\w-]+)/(?![*+?{])")
 """Start of a pattern that can match only topics of one namespace."""
@@ -38,13 +40,13 @@ class _Found:
         self._byte_length = 0
 
     def add(self, topic: TopicName) -> None:
-        """Raises NotAllowed when it does not fit."""
+        """Adds a name. Raises NotAllowed when it does not fit."""
         if topic.full in self.names:
             return
         self._byte_length += len(topic.full.encode())
         if len(self.names) >= TOPICS_MAX or self._byte_length > NAMES_BYTES_MAX:
             raise NotAllowed(
-                f"more than {len(self.names)} topics are too many for one answer: ask for fewer at once, by "
+                f"more than {len(self.names)} topics are too many for one response: request fewer, by "
                 "names or a narrower pattern"
             )
         self.names[topic.full] = None
@@ -59,10 +61,10 @@ class TopicNames:
         self._matchers = asyncio.Semaphore(1)
 
     async def persistent(self, name: str) -> TopicName:
-        """A name as that of one topic with ledgers.
+        """Parses the name of one persistent topic.
 
-        Raises InvalidName, NotAllowed for a topic without any, TopicNotFound for a partitioned one and for
-        one that does not exist.
+        Raises InvalidName, NotAllowed for a non-persistent topic, TopicNotFound for a partitioned topic and
+        for one that does not exist.
         """
         topic = TopicName.parse(name)
         if not topic.persistent:
@@ -71,13 +73,13 @@ class TopicNames:
             count = await self._partitions(topic)
             if count:
                 raise TopicNotFound(
-                    f"topic {topic} is partitioned: ask for {topic.partition(0)} and so on, {count} in all"
+                    f"topic {topic} is partitioned: request {topic.partition(0)} and so on, {count} in all"
                 )
             raise TopicNotFound(f"topic {topic} does not exist")
         return topic
 
     async def find(self, names: Iterable[str], pattern: str) -> list[str]:
-        """Full names, sorted as their names were given, those of the pattern behind them.
+        """Returns full names: first those of `names` in their order, then those of the pattern.
 
         Raises InvalidName, NotAllowed, TopicNotFound, NamespaceNotFound, MetadataError.
         """
@@ -101,11 +103,13 @@ class TopicNames:
         return [await self.persistent(name)]
 
     async def _matching(self, pattern: str) -> AsyncIterator[TopicName]:
-        """The expression has to match the whole name of the topic, or of its partitioned topic."""
+        """Yields matching topics; the pattern has to match the whole name of the topic or of its partitioned
+        topic.
+        """
         if len(pattern) > PATTERN_CHARS_MAX:
             raise NotAllowed(
-                f"a topics pattern has at most {PATTERN_CHARS_MAX} characters, not {len(pattern)}: ask for "
-                "several, or for topics by name"
+                f"a topics pattern has at most {PATTERN_CHARS_MAX} characters, not {len(pattern)}: use "
+                "several patterns, or topic names"
             )
         time = asyncio.get_running_loop().time
         since = time()
@@ -133,7 +137,7 @@ class TopicNames:
         return [self._keys.namespace_of(item.key) for item in listing.items]
 
     async def _partitions(self, topic: TopicName) -> int:
-        """Return the number of partitions; 0 for a topic that is not partitioned."""
+        """Returns the number of partitions; 0 for a topic that is not partitioned."""
         if topic.partition_index >= 0:
             return 0
         found = await self._metadata.get(self._keys.partitioned_topic(topic))

@@ -13,15 +13,15 @@ class TopicOwners(Protocol):
     """Finds the owner of a topic."""
 
     async def elsewhere(self, topic: TopicName) -> str:
-        """Return host:port of the broker that owns the topic; empty when it is this one.
+        """Returns host:port of the broker that owns the topic; empty when it is this one.
 
-        Raises NamespaceNotFound, ServiceNotReady when that cannot be said now, MetadataError.
+        Raises NamespaceNotFound, ServiceNotReady when the owner is not known now, MetadataError.
         """
         ...
 
 
 class SoleOwner:
-    """Standalone: every topic is ours."""
+    """Owner of all topics in a standalone: this broker."""
 
     async def elsewhere(self, topic: TopicName) -> str:
         return ""
@@ -41,6 +41,6 @@ class ClusterOwners:
             return ""
         if not owner.control_address:
             raise ServiceNotReady(
-                f"broker {owner.broker_id}, which owns {topic}, does not say where to ask it"
+                f"broker {owner.broker_id}, which owns {topic}, has not registered an address for these calls"
             )
         return owner.control_address

@@ -1,8 +1,7 @@
-"""Where offloaded ledgers go: a URI, from a policy's driver and bucket or from the broker's configuration.
+"""Location of offloaded ledgers: a URI, from a policy's driver and bucket or from the broker's configuration.
 
-A location is written down with each ledger and read by brokers and jobs alike, so there is nothing in it that
-is not true for all of them, and no secret: credentials, endpoints and regions come from the environment of
-each process.
+A location is recorded with each ledger and read by brokers and jobs alike. So it has no process-specific part
+and no secret: credentials, endpoints and regions come from the environment of each process.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class OffloadTarget(NamedTuple):
 
 
 def normalized(location: str) -> str:
-    """A location as it is written down: a URI without a slash at its end. Raises BadLocation.
+    """Normalizes a location to a URI without a slash at its end. Raises BadLocation.
 
-    An absolute path stands for file://.
+    An absolute path is converted to file://.
     """
     given = location.strip()
     return check_location(f"file://{given}" if given.startswith("/") else given)
@@ -43,7 +42,7 @@ def normalized(location: str) -> str:
 def configured_target(
     config: OffloadConfig, cluster: str, environment: Mapping[str, str] = os.environ
 ) -> OffloadTarget:
-    """Return the location that applies where no policy sets one."""
+    """Returns the location that applies where no policy sets one."""
     if config.location:
         return _checked(config.location)
     said = Policies.Offload(driver=config.driver, s3_bucket=config.s3_bucket, gcs_bucket=config.gcs_bucket)
@@ -57,9 +56,9 @@ def configured_target(
 def policy_target(
     policy: Policies.Offload, cluster: str, environment: Mapping[str, str] = os.environ
 ) -> OffloadTarget:
-    """Where one policy says that ledgers go; neither location nor problem when it says nothing of it.
+    """Returns the location that one policy sets; neither location nor problem when it sets none.
 
-    What lies in a bucket lies below the cluster's name: buckets are shared, locations are not.
+    Paths in a bucket begin with the cluster's name: clusters may share a bucket, but not a location.
     """
     driver = policy.driver.lower()
     if not driver:
@@ -76,7 +75,7 @@ def policy_target(
     elif driver == GCS_DRIVER:
         bucket = bucket or policy.gcs_bucket
     if scheme is None:
-        return OffloadTarget(problem=f"the offload driver {policy.driver!r:.100} is not known here")
+        return OffloadTarget(problem=f"unknown offload driver {policy.driver!r:.100}")
     if not bucket:
         return OffloadTarget(problem=f"the offload driver {policy.driver} needs a bucket")
     return _checked(f"{scheme}://{bucket.strip('/')}/{quote(cluster, safe='')}")
@@ -90,15 +89,17 @@ def _checked(location: str) -> OffloadTarget:
 
 
 def _other_endpoint(endpoint: str, environment: Mapping[str, str]) -> str | None:
-    """Return an error when a policy's endpoint is not this process's: entries would go elsewhere."""
+    """Returns an error when a policy's endpoint differs from this process's: entries would be stored
+    elsewhere.
+    """
     if not endpoint:
         return None
     used = next((environment[name] for name in _ENDPOINT_VARIABLES if environment.get(name)), "")
     if _same_endpoint(endpoint, used):
         return None
     return (
-        f"the offload policy names the endpoint {endpoint:.200}, and this broker's AWS_ENDPOINT_URL is "
-        f"{used or 'not set'}: set it to that endpoint for brokers and jobs, or leave it out of the policy"
+        f"the offload policy has the endpoint {endpoint:.200}, and this broker's AWS_ENDPOINT_URL is "
+        f"{used or 'not set'}: set it to that endpoint for brokers and jobs, or remove it from the policy"
     )
 
 

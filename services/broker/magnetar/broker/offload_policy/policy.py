@@ -1,7 +1,7 @@
-"""When and where the ledgers of a topic are offloaded: its own policy, its namespace's, the configuration.
+"""Offload policy of a topic, resolved from its own policy, its namespace's and the configuration.
 
-Numbers come each from the nearest level that says them, as in Apache Pulsar. A place comes as a whole from
-the nearest level that names a driver: half of one and half of another would be a third.
+Each number comes from the nearest level that sets it, as in Apache Pulsar. A location comes as a whole from
+the nearest level that names a driver: parts of two levels would make a third location.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OffloadPolicy:
 def resolve_offload(
     config: OffloadConfig, cluster: str, namespace: Policies, topic: Policies
 ) -> OffloadPolicy:
-    """Resolve the policy of a topic from its own level, its namespace's and the configuration."""
+    """Resolves the policy of a topic from its own level, its namespace's and the configuration."""
     levels = [level.offload for level in (topic, namespace) if level.HasField("offload")]
 
     def number(name: str, default: int) -> int:
@@ -91,5 +91,5 @@ NEVER: Final = OffloadPolicy()
 
 @lru_cache(maxsize=64)
 def rules_of(policy: OffloadPolicy) -> OffloadRules:
-    """Return the rules that a managed ledger needs; topics with equal policies share them."""
+    """Returns the rules that a managed ledger needs; topics with equal policies share them."""
     return OffloadRules(policy.deletion_lag_ms, policy.objects_first)

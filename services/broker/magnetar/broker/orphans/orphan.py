@@ -17,7 +17,7 @@ KINDS: Final = (LEDGER, TOPIC_LEDGER, TOPIC, PARTITIONED_TOPIC, TOPIC_POLICIES, 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An orphan found by one scan; a later scan may find that it is none."""
+    """An orphan found by one scan; a later scan may find that it has an owner."""
 
     kind: str
     """One of KINDS."""

@@ -76,8 +76,8 @@ class Clearing:
         return True
 
     async def _clear_topic_ledger(self, item: Versioned) -> bool:
-        # No head ever comes to have a creation id that none has: each is given once, with its head. That none
-        # has it is what the look saw; the one topic that can have it is asked here.
+        # No topic gets an existing creation id later: each id is assigned once, with its topic. The scan
+        # found no topic with this id; the only topic that could have it is checked here.
         creation_id, ledger_id = self._keys.topic_ledger_ids_of(item.key)
         if await self._is_of_a_topic(creation_id, ledger_id):
             return False

@@ -138,7 +138,7 @@ class Look:
         prefix = self._keys.namespaces_prefix()
         for item in (await self._metadata.children(prefix)).items:
             self._namespaces.add(self._keys.namespace_of(item.key))
-        # One that is being deleted takes all of it along.
+        # The deletion of a namespace removes all of its contents.
         for item in (await self._metadata.children(self._keys.intents_prefix)).items:
             intent = decode(Intent, item.value)
             if intent.WhichOneof("target") == "delete_namespace":
@@ -174,7 +174,7 @@ def _sliced(items: list[T], size: int) -> Iterator[list[T]]:
 
 
 async def ledger_orphan(metadata: MetadataStore, keys: Keys, item: Versioned) -> Orphan | None:
-    """The orphan that a ledger is, or None: it is named, or does not say whose it is."""
+    """Returns the orphan for a ledger; None when the ledger is referenced or its metadata names no topic."""
     value = decode(LedgerMetadata, item.value)
     name = topic_of_ledger(value)
     if name is None or await names_of_ledger(metadata, keys, name, value.ref.id) is not None:
@@ -190,7 +190,7 @@ async def ledger_orphan(metadata: MetadataStore, keys: Keys, item: Versioned) ->
 
 
 def topic_of_ledger(value: LedgerMetadata) -> TopicName | None:
-    """The topic that a ledger says it is of; None when it does not say."""
+    """Returns the topic named in a ledger's metadata; None when it names none."""
     try:
         return TopicName.parse(value.properties.get("topic", ""))
     except InvalidName:
@@ -198,9 +198,10 @@ def topic_of_ledger(value: LedgerMetadata) -> TopicName | None:
 
 
 async def names_of_ledger(metadata: MetadataStore, keys: Keys, name: TopicName, ledger_id: int) -> str | None:
-    """The key that names a ledger: of its topic, or an intent to delete it; None when none does.
+    """Returns the key that references a ledger: its topic's, or an intent to delete it; None without one.
 
-    In this order: names move from the head to the list of closed ledgers, and from both to an intent.
+    They are read in this order because references move from the head to the list of closed ledgers, and from
+    both to an intent.
     """
     head_item = await metadata.get(keys.topic_head(name))
     if head_item is not None:

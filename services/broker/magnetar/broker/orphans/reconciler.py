@@ -1,12 +1,17 @@
-"""Looks for orphans from time to time, remembers what it suspects, and clears what stays suspect.
+"""Scans metadata for orphans periodically, and clears those that persist.
 
-Nothing is cleared that was not an orphan at two looks, unchanged, with the least age between them; and the
-transaction that clears it checks once more. On its own the broker clears nothing of which an operator has to
-be asked, and nothing at all when more than a fifth of all ledgers have no name, or of all topics no namespace
-(more than a few of them, or all there are): that is what lost or restored metadata looks like, nor while
-metadata says of itself that it was restored and not released: a ledger that was made while the copy was taken
-is an orphan, and holds what was confirmed since. Of the
-brokers of a cluster the leader scans; two leaders for a moment do no harm.
+An orphan is cleared only if two scans, at least `age_min_s` apart, have found it unchanged; the clearing
+transaction checks again. Without an operator's request the broker does not clear:
+
+- orphans that may be intended (`ask_first`);
+
+- anything, when more than a fifth of all ledgers have no name, or of all topics no namespace (more than a
+  few, or all of them): metadata may have been lost or restored;
+
+- anything, while restored metadata is not released: a ledger created during the backup is an orphan and holds
+  later confirmed messages.
+
+In a cluster the leader scans; two leaders at the same time do no harm.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from prometheus_client import Counter, Gauge
 log = get_logger(__name__)
 
 SUSPECTS_MAX: Final = 10_000
-"""So many are remembered; the others are counted, and found when these are gone."""
+"""Maximum orphans remembered; further ones are counted, and found again when these are cleared."""
 
 SHARE_MAX: Final = 0.2
 """Share of all ledgers, or of all topics; with more orphans, the broker clears nothing automatically."""
@@ -41,7 +46,7 @@ PAUSE_S: Final = 0.02
 """Pause between two steps of a periodic scan."""
 
 ORPHANS = Gauge(
-    "magnetar_orphans", "Orphans in metadata at the last look, by kind.", ["kind"], registry=REGISTRY
+    "magnetar_orphans", "Orphans in metadata at the last scan, by kind.", ["kind"], registry=REGISTRY
 )
 CLEARED = Counter(
     "magnetar_orphans_cleared", "Orphans in metadata that were cleared, by kind.", ["kind"], registry=REGISTRY
@@ -60,7 +65,7 @@ class Suspect:
 
 
 class Reconciler:
-    """The orphans of one cluster, as one broker knows them."""
+    """Finds and clears the orphans of one cluster."""
 
     def __init__(self, ledgers: ManagedLedgerContext, registry: TopicRegistry, config: OrphanConfig) -> None:
         self._ledgers = ledgers
@@ -70,9 +75,9 @@ class Reconciler:
         self._suspects: dict[str, Suspect] = {}
         self._looking = asyncio.Lock()
         self.looked_ms = 0
-        """When the last look ended; 0: there was none."""
+        """Time when the last scan ended, ms since 1970 UTC; 0: none."""
         self.truncated = False
-        """Whether there were more than are remembered."""
+        """Whether the last scan found more than SUSPECTS_MAX orphans."""
         self._too_many = False
         self._restored = False
         self.leads: Callable[[], bool] = lambda: True
@@ -80,12 +85,12 @@ class Reconciler:
 
     @property
     def suspects(self) -> list[Suspect]:
-        """Orphans of the last scan, in the order of keys."""
+        """Orphans of the last scan, ordered by key."""
         return [self._suspects[key] for key in sorted(self._suspects)]
 
     @property
     def halted(self) -> str | None:
-        """Why the broker clears nothing on its own; None while it does."""
+        """The reason why the broker clears nothing automatically; None while it does."""
         if not self._config.clear:
             return "magnetarOrphanClearingEnabled is off"
         if self._restored:
@@ -101,7 +106,7 @@ class Reconciler:
         return None
 
     def is_settled(self, suspect: Suspect) -> bool:
-        """Whether it was an orphan for long enough, at two looks at least."""
+        """Whether it was an orphan for long enough, in at least two scans."""
         return suspect.looks > 1 and self._clock.monotonic() - suspect.since >= self._config.age_min_s
 
     def settled(self, kinds: Collection[str] = KINDS) -> list[Orphan]:
@@ -109,7 +114,7 @@ class Reconciler:
         return [each.orphan for each in self.suspects if each.orphan.kind in kinds and self.is_settled(each)]
 
     async def look(self, *, pause_s: float = 0.0) -> None:
-        """Go through all of metadata once; a second caller waits for the first. Raises MetadataError,
+        """Scans all of metadata once; a concurrent call waits for the first. Raises MetadataError,
         StorageError.
         """
 
@@ -144,9 +149,9 @@ class Reconciler:
     async def clear(
         self, kinds: Collection[str] = KINDS, *, asked: bool
     ) -> tuple[list[Orphan], list[Orphan]]:
-        """Clear the settled ones; returns what was cleared and what failed, with its reason in the log.
+        """Clears the settled orphans; returns the cleared and the failed ones, whose errors are logged.
 
-        `asked`: on an operator's request, also orphans that need one.
+        `asked`: on an operator's request, also orphans that require one.
         """
         cleared, failed = [], []
         for orphan in self.settled(kinds):
@@ -167,7 +172,7 @@ class Reconciler:
         return cleared, failed
 
     async def run(self) -> None:
-        """Look, and clear what is settled, for ever."""
+        """Scans periodically and clears settled orphans, until cancelled."""
         while True:
             await asyncio.sleep(self._config.check_interval_s)
             if not self.leads():
@@ -179,7 +184,7 @@ class Reconciler:
                 elif self._suspects:
                     log.warning("orphans are not cleared", reason=self.halted, orphans=len(self._suspects))
             except MagnetarError as error:
-                log.warning("orphans could not be looked for, trying again", error=str(error))
+                log.warning("orphan scan failed, retrying", error=str(error))
 
     def _count(self) -> None:
         found = [each.orphan for each in self._suspects.values()]
@@ -189,5 +194,5 @@ class Reconciler:
 
 
 def _too_many(lost: int, present: int) -> bool:
-    """A few may always be lost, unless they are all there is."""
+    """Whether too many keys are orphans; a few are always accepted, unless they are all."""
     return lost > SHARE_MAX * present and (lost > SMALL_NUMBER or lost >= present)

@@ -1,1 +1,1 @@
-"""Which topics this broker serves, and where the others are served."""
+"""Bundle ownership: which topics this broker serves, and which brokers serve the others."""

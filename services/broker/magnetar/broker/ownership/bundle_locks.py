@@ -1,4 +1,4 @@
-"""One change of a bundle at a time."""
+"""Locks that serialize the changes of a bundle."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BundleLocks:
     async def alone(self, *bundles: Bundle) -> AsyncIterator[None]:
         """Excludes other changes of these bundles."""
         async with AsyncExitStack() as held:
-            for bundle in sorted(set(bundles)):  # always in this order, so that no two wait for each other
+            for bundle in sorted(set(bundles)):  # always in this order, to avoid a deadlock
                 await held.enter_async_context(self._alone(bundle))
             yield
 

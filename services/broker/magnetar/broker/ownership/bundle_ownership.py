@@ -1,12 +1,12 @@
-"""Which bundles this broker owns, and the transactions by which that changes.
+"""Bundles owned by this broker, and the transactions that change ownership.
 
-What metadata holds decides who tries to serve a bundle; the fences of its topics' ledgers decide who can.
-Every change is one transaction, so no intermediate state has to be completed:
-taking, splitting and merging check the version of the namespace, where the ring is cut, so that owned ranges
-never overlap. A change whose outcome is not known is read from its guard key, the owner's.
+Metadata decides which broker tries to serve a bundle; the fences of its topics' ledgers decide which broker
+can. Every change is one transaction, so no intermediate state has to be completed: taking, splitting and
+merging check the version of the namespace, which holds the bundle boundaries, so that owned ranges never
+overlap. After an unknown outcome, the change's guard key (the owner key) is read.
 
-The own table follows metadata: a bundle is in it once metadata is known to give it to us, and out of it as
-soon as metadata shows another owner, or none. See docs/decisions/bundle-ownership.md.
+The table of own bundles follows metadata: a bundle is added once metadata assigns it to this broker, and
+removed as soon as metadata shows another owner or none. See docs/decisions/bundle-ownership.md.
 """
 
 from __future__ import annotations
@@ -51,18 +51,20 @@ from prometheus_client import Gauge
 log = get_logger(__name__)
 
 BUNDLES_OWNED: Final = Gauge(
-    "magnetar_bundles_owned", "Bundles that this broker of a cluster owns.", registry=REGISTRY
+    "magnetar_bundles_owned", "Bundles owned by this broker of a cluster.", registry=REGISTRY
 )
 
 TRIES_MAX: Final = 10
 """Attempts of a change that conflicts with concurrent changes."""
 
 GIVEN_WAIT_S: Final = 10.0
-"""How long those who ask for a topic wait while its bundle goes to another broker."""
+"""Seconds that requests for a topic wait while its bundle is handed to another broker."""
 
 SETTLE_RETRY_S: Final = 0.2
 SETTLE_RETRY_MAX_S: Final = 5.0
-"""Between attempts to learn whose a bundle is, while metadata does not answer; doubling."""
+"""Maximum seconds between two attempts to read a bundle's owner while metadata does not answer; the wait
+doubles.
+"""
 
 
 class BundleOwnership:
@@ -78,13 +80,15 @@ class BundleOwnership:
         owners: BundleOwners,
         directory: BrokerDirectory,
     ) -> None:
-        """The mirrors are started and closed by who made them."""
+        """`rings`, `owners` and `directory` are mirrors that the caller starts and closes."""
         self.table = OwnBundles()
         self.lease = presence.lease
         self.finder = TopicFinder(rings, owners, directory, self)
-        """Its assigner is this broker itself, until another one is set."""
+        """Finds owners; this broker assigns bundles itself until another assigner is set."""
         self.on_lost: Callable[[NamespaceName, BundleRange], None] = lambda namespace, bundle: None
-        """Called, at once, with a bundle that is not ours any more: its topics may be another's already."""
+        """Called at once with a bundle that this broker has lost: another broker may already serve its
+        topics.
+        """
         self._metadata = metadata
         self._keys = keys
         self._clock = clock
@@ -101,16 +105,16 @@ class BundleOwnership:
         self._owners.on_change(self._owner_changed)
         self._rings.on_change(self._ring_changed)
 
-    # -- what is ours, and where the rest is
+    # -- owned bundles, and owners of others
 
     def check(self, name: TopicName) -> None:
-        """Go on when the topic is in a bundle of ours. Raises ServiceNotReady."""
+        """Checks that this broker owns the topic's bundle. Raises ServiceNotReady."""
         own = self.table.of_topic(name)
         if own is None or own.giving:
             raise not_served(name)
 
     async def settled(self, name: TopicName) -> None:
-        """Wait, not for long, while the topic's bundle goes to another broker; see Ownership."""
+        """Waits, for a bounded time, while the topic's bundle is handed to another broker; see Ownership."""
         own = self.table.of_topic(name)
         if own is not None and own.given is not None:
             with suppress(TimeoutError):
@@ -124,28 +128,30 @@ class BundleOwnership:
         self.check(name)
 
     async def where(self, name: TopicName, listener: str = "") -> ServiceUrls:
-        """Where the topic is served, once that is settled. Raises as TopicFinder.find."""
+        """Returns the addresses of the topic's owner, once a handover is finished. Raises as
+        TopicFinder.find.
+        """
         await self.settled(name)
         return urls_of(addresses_of(await self.finder.find(name, listener), listener))
 
-    # -- from when on, and until when
+    # -- begin and end
 
     def open(self) -> None:
-        """Take bundles from now on: the broker is registered."""
+        """Starts taking bundles: the broker is registered."""
         self._refusing = None
 
     def refuse(self, reason: str) -> None:
-        """Take no more bundles, for a reason that those who ask are told; those that are ours stay."""
+        """Stops taking bundles, for a reason that is returned to callers; owned bundles stay."""
         self._refusing = reason
 
     def drop_everything(self, reason: str) -> None:
-        """This run is over, as metadata said: nothing is ours any more. `on_lost` is not called."""
+        """Drops all bundles because metadata has ended this run. `on_lost` is not called."""
         self._over, self._refusing = True, reason
         self.table.clear()
         BUNDLES_OWNED.set(0)
 
     async def close(self) -> None:
-        """Look after nothing any more; the bundles go with the session. Idempotent."""
+        """Stops all background work; the bundles are released with the session. Idempotent."""
         self.drop_everything("it is shutting down")
         await self.finder.close()
         await self._tasks.close()
@@ -153,15 +159,17 @@ class BundleOwnership:
     # -- changes
 
     async def assign(self, namespace: NamespaceName, bundle: BundleRange) -> str:
-        """An `Assigner` without any judgment: unowned, the bundle becomes ours. Raises as `take`."""
+        """Assigns an unowned bundle to this broker, as the `Assigner` without load information. Raises as
+        `take`.
+        """
         return (await self.take(namespace, bundle)).broker_id
 
     async def take(self, namespace: NamespaceName, bundle: BundleRange, over: Owned | None = None) -> Owned:
-        """Make the bundle ours, unless another broker that is up owns it; returns who owns it then.
+        """Takes the bundle, unless another running broker owns it; returns the owner.
 
-        `over` is an ownership that its broker hands over to us: as long as it stands, it is replaced although
-        that broker is up. Raises NamespaceNotFound, ServiceNotReady when the ring is cut differently, when a
-        bundle of an older cut is still owned, or when this broker takes none; MetadataError.
+        `over` is an ownership that its broker hands over: while it exists, it is replaced although that
+        broker is running. Raises NamespaceNotFound; ServiceNotReady when the boundaries have changed, when a
+        bundle of earlier boundaries is still owned, or when this broker takes no bundles; MetadataError.
         """
         async with self._alone((namespace, bundle)):
             own = self.table.get(namespace, bundle)
@@ -170,13 +178,13 @@ class BundleOwnership:
             try:
                 return await self._take(namespace, bundle, over)
             except MetadataError:
-                self._settle_soon(namespace, bundle)  # a write may still arrive
+                self._settle_soon(namespace, bundle)  # a write may still be applied
                 raise
 
     async def release(self, namespace: NamespaceName, bundle: BundleRange) -> None:
-        """Release the bundle; its topics must be closed. Nothing to do when it is not ours.
+        """Releases the bundle, whose topics must be closed. Does nothing when this broker does not own it.
 
-        Raises MetadataError; it is ours then until metadata is heard to say that it is not.
+        Raises MetadataError; this broker then remains the owner until metadata shows otherwise.
         """
         async with self.giving(namespace, bundle) as owned:
             if owned is None:
@@ -184,13 +192,14 @@ class BundleOwnership:
             try:
                 await self._metadata.delete(self._keys.bundle_owner(namespace, bundle), owned.version)
             except (VersionMismatch, UnknownOutcome):
-                pass  # the look behind it says what is
+                pass  # the following read shows the outcome
 
     @asynccontextmanager
     async def giving(self, namespace: NamespaceName, bundle: BundleRange) -> AsyncIterator[Owned | None]:
-        """No topic of the bundle is opened meanwhile: it is about to be another's. None when it is not ours.
+        """Blocks the opening of the bundle's topics during a handover. Yields None when this broker does not
+        own it.
 
-        At the end metadata is asked whose it is; if still ours, its topics are opened again.
+        At the end, reads the owner from metadata; if it is still this broker, topics can be opened again.
         """
         async with self._alone((namespace, bundle)):
             own = self.table.get(namespace, bundle)
@@ -210,37 +219,39 @@ class BundleOwnership:
                     given.set()
 
     async def keep(self, namespace: NamespaceName, bundle: BundleRange, owned: Owned) -> None:
-        """While `giving`: who has not taken it over `owned` by now is too late. Raises MetadataError."""
+        """Ends a handover, while `giving`: a broker that has not yet taken over `owned` no longer can. Raises
+        MetadataError.
+        """
         key = self._keys.bundle_owner(namespace, bundle)
         data = self._own_value(owned.since_ms)
         try:
             version = await self._presence.session.put_ephemeral(key, data, owned.version)
         except (VersionMismatch, UnknownOutcome):
-            return  # the look at the end of `giving` says what is
+            return  # the read at the end of `giving` shows the outcome
         self._owners.note(namespace, bundle, read_owner(data, version))
 
     async def split(
         self, namespace: NamespaceName, bundle: BundleRange, boundaries: Sequence[int]
     ) -> list[BundleRange]:
-        """Cut a bundle of ours at these hashes. All parts are ours then, and no topic is closed.
+        """Splits an owned bundle at these hashes. This broker then owns all parts, and no topic is closed.
 
-        Raises InvalidName for boundaries that are not within the bundle, or too many; ServiceNotReady when
-        the bundle is not ours; BeingChanged while others change the namespace all the time; MetadataError,
-        and then it is done or not.
+        Raises InvalidName for boundaries outside the bundle, or too many; ServiceNotReady when this broker
+        does not own the bundle; BeingChanged when concurrent changes exhaust the attempts; MetadataError with
+        an unknown outcome.
         """
         parts = bundles.parts_of(bundle, boundaries)
         if len(parts) > PARTS_MAX:
-            raise InvalidName(f"bundle {bundle} is cut into {PARTS_MAX} parts at most at a time")
+            raise InvalidName(f"bundle {bundle} can be split into {PARTS_MAX} parts at most at a time")
         inner = [part.upper for part in parts[:-1]]
         await self._recut(namespace, [bundle], parts, lambda value: bundles.split(value, bundle, inner))
         log.info("bundle split", namespace=str(namespace), bundle=str(bundle), into=list(map(str, parts)))
         return parts
 
     async def merge(self, namespace: NamespaceName, merged: BundleRange) -> Owned:
-        """Make one of the bundles of ours that make up this range, and no topic is closed.
+        """Merges the owned bundles of this range into one; no topic is closed.
 
-        Nothing to do when it is one. Raises InvalidName when none of the namespace's begins or ends there, or
-        they are too many; NamespaceNotFound; otherwise as `split`.
+        Does nothing when it is one bundle. Raises InvalidName when no bundle begins or ends there, or there
+        are too many; NamespaceNotFound; otherwise as `split`.
         """
         parts = parts_to_merge(await self._rings.load(namespace), merged)
         if len(parts) > 1:
@@ -276,16 +287,18 @@ class BundleOwnership:
             try:
                 version = await self._presence.session.commit(ops)
             except (VersionMismatch, UnknownOutcome):
-                continue  # the next look says what is
+                continue  # the next read shows the outcome
             owned = read_owner(data, version)
             self._adopt(namespace, bundle, owned)
             return owned
-        raise BeingChanged(f"bundle {bundle} of {namespace} changes all the time; look its topics up again")
+        raise BeingChanged(f"bundle {bundle} of {namespace} is changed by others; look its topics up again")
 
     async def _take_over(
         self, namespace: NamespaceName, bundle: BundleRange, data: bytes, over: Owned
     ) -> Owned | None:
-        """At once, as far as the ring is known: publishers wait. None when it takes a closer look."""
+        """Takes the bundle at once from the mirrors, because publishers wait. Returns None when metadata has
+        to be read first.
+        """
         ring = self._rings.get(namespace)
         if ring is None or bundle not in ring.bundles or self._refusing is not None:
             return None
@@ -302,9 +315,11 @@ class BundleOwnership:
         return owned
 
     async def _owner_in(self, namespace: NamespaceName, bundle: BundleRange, ring: Ring) -> Owned | None:
-        """The bundle's owner in metadata, read after the ring: who took a bundle of an older cut is seen."""
+        """Returns the bundle's owner in metadata, read after the boundaries, so that owners of earlier
+        bundles are seen.
+        """
         if bundle not in ring.bundles:
-            raise ServiceNotReady(f"{namespace} has no bundle {bundle} now; look its topics up again")
+            raise ServiceNotReady(f"{namespace} has no bundle {bundle}; look its topics up again")
         found = None
         listing = await self._metadata.children(self._keys.namespace_bundle_owners_prefix(namespace))
         for item in listing.items:
@@ -313,13 +328,15 @@ class BundleOwnership:
                 found = read_owner(item.value, item.version)
             elif other.overlaps(bundle):
                 raise ServiceNotReady(
-                    f"bundle {bundle} of {namespace} waits for {other}, of which it was a part, to be given "
-                    "up; look its topics up again"
+                    f"bundle {bundle} of {namespace} waits for the release of {other}, which it was a "
+                    "part of; look its topics up again"
                 )
         return found
 
     async def _gone(self, owned: Owned) -> Check | None:
-        """None when the owner is up; otherwise what has to stay as it is for it to be gone."""
+        """Returns None when the owner is running; otherwise the check that proves in a transaction that it is
+        not.
+        """
         if self._directory.is_current(owned.broker_id, owned.run):
             return None
         key = self._keys.broker(owned.broker_id)
@@ -357,14 +374,14 @@ class BundleOwnership:
     # -- the table follows metadata
 
     def _adopt(self, namespace: NamespaceName, bundle: BundleRange, owned: Owned) -> None:
-        """Metadata gives us the bundle."""
+        """Adds a bundle that metadata assigns to this broker."""
         if self._over:
             raise ServiceNotReady(f"this broker takes no bundles: {self._refusing}")
         own = self.table.get(namespace, bundle)
         if own is not None:
             own.version, own.since_ms, own.given = owned.version, owned.since_ms, None
         else:
-            # Metadata never assigns two that overlap: an older one is not ours any more.
+            # Metadata never assigns two overlapping bundles: this broker has lost the older one.
             for older in self.table.overlapping(namespace, bundle):
                 self._lose(older)
             self.table.add(OwnBundle(namespace, bundle, owned.version, owned.since_ms))
@@ -381,14 +398,14 @@ class BundleOwnership:
             await self._settle(own.namespace, own.range)
 
     def _lose(self, own: OwnBundle) -> None:
-        """Metadata does not give us the bundle any more."""
+        """Removes a bundle that metadata no longer assigns to this broker."""
         if self.table.remove(own):
             BUNDLES_OWNED.set(len(self.table))
-            log.info("bundle not owned any more", namespace=str(own.namespace), bundle=str(own.range))
+            log.info("bundle lost", namespace=str(own.namespace), bundle=str(own.range))
             self.on_lost(own.namespace, own.range)
 
     async def _settle(self, namespace: NamespaceName, bundle: BundleRange) -> None:
-        """Bring the table in line with what metadata says of the bundle. Raises MetadataError."""
+        """Updates the table from the bundle's owner in metadata. Raises MetadataError."""
         key = self._keys.bundle_owner(namespace, bundle)
         found = await self._metadata.get(key)
         owned = None if found is None else read_owner(found.value, found.version)
@@ -407,17 +424,17 @@ class BundleOwnership:
         if cut_so:
             self._adopt(namespace, bundle, owned)
             return
-        # From former boundaries: owners of the new bundles wait for our release.
+        # The bundle has earlier boundaries: owners of the new bundles wait for its release.
         if own is not None:
             self._lose(own)
         await self._metadata.delete(key, owned.version)
         self._owners.note_gone(namespace, bundle, owned.version)
 
     def _settle_soon(self, namespace: NamespaceName, bundle: BundleRange) -> None:
-        """In the background, as soon as metadata answers."""
+        """Schedules `_settle`, retrying until metadata is reachable."""
         if (namespace, bundle) not in self._settling and not self._over:
             self._settling.add((namespace, bundle))
-            self._tasks.spawn(self._settle_at_last(namespace, bundle), f"whose is {bundle} of {namespace}")
+            self._tasks.spawn(self._settle_at_last(namespace, bundle), f"owner of {bundle} of {namespace}")
 
     async def _settle_at_last(self, namespace: NamespaceName, bundle: BundleRange) -> None:
         wait_s = SETTLE_RETRY_S
@@ -429,7 +446,7 @@ class BundleOwnership:
                     return
                 except MetadataError as error:
                     log.warning(
-                        "whose a bundle is cannot be read, trying again",
+                        "owner of a bundle cannot be read, retrying",
                         namespace=str(namespace),
                         bundle=str(bundle),
                         error=str(error),
@@ -443,7 +460,7 @@ class BundleOwnership:
 
     def _owner_changed(self, namespace: NamespaceName, bundle: BundleRange, owned: Owned | None) -> None:
         if self._over or (namespace, bundle) in self._locks:
-            return  # who changes it at this moment looks at its end
+            return  # a running change reads it at its end
         own = self.table.get(namespace, bundle)
         if owned is not None and self._is_ours(owned):
             if own is None or own.version < owned.version:
@@ -466,7 +483,7 @@ class BundleOwnership:
             for namespace, bundle in touched:
                 self._owner_changed(namespace, bundle, self._owners.owner_of(namespace, bundle))
 
-    # -- small things
+    # -- helpers
 
     def _ours(self, namespace: NamespaceName, bundle: BundleRange) -> OwnBundle:
         own = self.table.get(namespace, bundle)

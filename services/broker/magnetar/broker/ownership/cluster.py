@@ -1,4 +1,4 @@
-"""One run of this broker in its cluster: who else is there, who owns what, and what is ours."""
+"""One run of this broker in its cluster: the registered brokers, the owners, and its own bundles."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cluster:
         await self.directory.start()
 
     async def register(self, change: Change) -> None:
-        """Be there for others, and take bundles; again whenever the registration is something else.
+        """Registers this broker and starts taking bundles; call it again when the registration changes.
 
         Raises as Presence.register.
         """
@@ -47,11 +47,11 @@ class Cluster:
             self.ownership.open()
 
     def drop(self, reason: str) -> None:
-        """Metadata said that this run is over: nothing is ours any more."""
+        """Drops all bundles because metadata has ended this run."""
         self.ownership.drop_everything(reason)
 
     async def close(self) -> None:
-        """Leave the cluster: bundles still owned become unowned at once. Idempotent."""
+        """Leaves the cluster: owned bundles become unowned at once. Idempotent."""
         await self.ownership.close()
         await self.directory.close()
         await self.owners.close()

@@ -21,9 +21,13 @@ class OtherBrokers(Protocol):
         ...
 
     async def prepare(self, broker: BrokerRegistration) -> None:
-        """See to it that the next call to the broker takes no longer than it must. Raises ServiceNotReady."""
+        """Connects to the broker, so that the next call does not wait for a connection. Raises
+        ServiceNotReady.
+        """
         ...
 
     async def take(self, broker: BrokerRegistration, request: TakeRequest) -> TakeResponse:
-        """Have it take a bundle. Raises what that broker raises, ServiceNotReady when it does not answer."""
+        """Makes the broker take a bundle. Raises the broker's error, or ServiceNotReady when it does not
+        answer.
+        """
         ...

@@ -1,4 +1,4 @@
-"""The table of the bundles that this broker owns: plain state, asked for every topic that is opened."""
+"""Table of the bundles that this broker owns: plain state, read for every topic that is opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.common.naming.topic_name import TopicName
 
 @dataclass(slots=True, eq=False)
 class OwnBundle:
-    """A bundle that is ours."""
+    """A bundle owned by this broker."""
 
     namespace: NamespaceName
     range: BundleRange
@@ -22,16 +22,18 @@ class OwnBundle:
     """Version of the owner's key: the epoch of this ownership."""
     since_ms: int
     given: asyncio.Event | None = None
-    """While it is about to become another broker's, and no topic of it is opened: set once it did, or not."""
+    """Set when a handover in progress ends; None without one. During a handover, no topic of the bundle is
+    opened.
+    """
 
     @property
     def giving(self) -> bool:
-        """Whether it is about to become another broker's."""
+        """Whether a handover to another broker is in progress."""
         return self.given is not None
 
 
 class OwnBundles:
-    """Bundles that are ours, none of which overlap; by namespace, in the order of the ring."""
+    """Bundles owned by this broker, per namespace and in hash-range order; they never overlap."""
 
     def __init__(self) -> None:
         self._of: dict[NamespaceName, list[OwnBundle]] = {}
@@ -44,16 +46,16 @@ class OwnBundles:
         return (own for owned in list(self._of.values()) for own in list(owned))
 
     def of(self, namespace: NamespaceName) -> list[OwnBundle]:
-        """Those of a namespace, in order."""
+        """Returns the owned bundles of a namespace, in order."""
         return list(self._of.get(namespace, ()))
 
     def get(self, namespace: NamespaceName, bundle: BundleRange) -> OwnBundle | None:
-        """This very bundle, when it is ours."""
+        """Returns the owned bundle with exactly this range; None when it is not owned."""
         found = self._at(namespace, bundle.lower)
         return found if found is not None and found.range == bundle else None
 
     def of_topic(self, name: TopicName) -> OwnBundle | None:
-        """The bundle of ours that the topic is in."""
+        """Returns the owned bundle that contains the topic."""
         if name.namespace not in self._of:
             return None
         ring_hash = name.hash
@@ -61,18 +63,20 @@ class OwnBundles:
         return found if found is not None and ring_hash in found.range else None
 
     def overlapping(self, namespace: NamespaceName, bundle: BundleRange) -> list[OwnBundle]:
-        """Those that share a hash with the bundle."""
+        """Returns the owned bundles that share a hash with the given one."""
         return [own for own in self._of.get(namespace, ()) if own.range.overlaps(bundle)]
 
     def add(self, own: OwnBundle) -> None:
-        """One more, which must not overlap with another."""
+        """Adds a bundle, which must not overlap with another."""
         overlapping = self.overlapping(own.namespace, own.range)
-        assert not overlapping, f"{own.range} and {overlapping[0].range} of {own.namespace} are both ours"
+        assert not overlapping, (
+            f"{own.range} and {overlapping[0].range} of {own.namespace} overlap and are both owned"
+        )
         insort(self._of.setdefault(own.namespace, []), own, key=_lower)
         self._count += 1
 
     def remove(self, own: OwnBundle) -> bool:
-        """Ours no more; False when it was not."""
+        """Removes a bundle; returns False when it was not owned."""
         owned = self._of.get(own.namespace, [])
         if own not in owned:
             return False
@@ -87,7 +91,7 @@ class OwnBundles:
         self._count = 0
 
     def _at(self, namespace: NamespaceName, ring_hash: int) -> OwnBundle | None:
-        """The last one that begins at or below the hash."""
+        """Returns the last owned bundle that begins at or below the hash."""
         owned = self._of.get(namespace)
         if owned is None:
             return None

@@ -13,25 +13,27 @@ from prometheus_client import Counter
 
 NOT_SERVED: Final = Counter(
     "magnetar_topics_not_served_total",
-    "Times that a topic was asked for here which another broker, or none, serves. Clients look it up again.",
+    "Requests for a topic that this broker does not own. Clients look the topic up again.",
     registry=REGISTRY,
 )
 
 
 class Ownership(Protocol):
-    """Which topics this broker serves."""
+    """Ownership of topics by this broker."""
 
     @property
     def lease(self) -> Lease | None:
-        """How long what is ours certainly stays so; None: for ever."""
+        """How long the owned topics are certainly owned; None: always."""
         ...
 
     def check(self, name: TopicName) -> None:
-        """Go on when the topic is served here. Raises ServiceNotReady, after which clients look it up."""
+        """Checks that this broker serves the topic. Raises ServiceNotReady, after which clients look it up
+        again.
+        """
         ...
 
     async def settled(self, name: TopicName) -> None:
-        """Wait, not for long, while the topic goes to another broker; `check` says whether it did."""
+        """Waits, for a bounded time, while the topic is handed to another broker; then call `check`."""
         ...
 
     async def claim(self, name: TopicName) -> None:
@@ -39,7 +41,8 @@ class Ownership(Protocol):
         ...
 
     async def where(self, name: TopicName, listener: str = "") -> ServiceUrls:
-        """Where the topic is served, for clients of that advertised listener ("": the default one).
+        """Returns the addresses of the topic's broker, for clients of that advertised listener ("": the
+        default one).
 
         Raises NamespaceNotFound, ServiceNotReady, TooManyRequests, MetadataError.
         """
@@ -47,6 +50,6 @@ class Ownership(Protocol):
 
 
 def not_served(name: TopicName) -> ServiceNotReady:
-    """The answer to who asks the wrong broker."""
+    """Builds the error for a request to a broker that does not own the topic."""
     NOT_SERVED.inc()
     return ServiceNotReady(f"topic {name} is not served by this broker; look it up again")

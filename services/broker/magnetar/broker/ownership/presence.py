@@ -1,9 +1,9 @@
-"""This broker among others: its session in metadata, under which it is registered, and how that ends.
+"""This broker's session and registration in metadata, and their end.
 
-Each start is a run of its own, named by a random number: bundles of an earlier one have no owner. The
-registration is a hint, not a lock: a topic's ledgers are fenced by who takes it over, whatever is registered
-(storage contract, section 3). So a broker that cannot reach metadata goes on, and only one that has heard
-from metadata that its session has ended, or that another run has its place, stops at once.
+Each start is a separate run with a random number: bundles of an earlier run have no owner. The registration
+is a hint, not a lock: a new owner fences a topic's ledgers, whatever is registered (storage contract, section
+3). So a broker that cannot reach metadata continues to serve. It stops at once when metadata reports that its
+session has ended, or that another run has replaced its registration.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = get_logger(__name__)
 REGISTERED: Final = Gauge(
     "magnetar_broker_registered",
     "1 while this broker of a cluster is registered and serves its bundles, 0 while it does not.",
-    # By its id, so that a standalone, which has no cluster to be registered in, shows none.
+    # Labeled by broker id, so that a standalone, which is not registered, publishes no sample.
     ["broker"],
     registry=REGISTRY,
 )
 
 RETRY_AFTER_S: Final = 0.2
 RETRY_AFTER_MAX_S: Final = 5.0
-"""Between attempts while metadata does not answer; the first wait, doubling up to the last."""
+"""Maximum seconds between attempts while metadata does not answer; the wait doubles up to it."""
 
 Change = Callable[[BrokerRegistration], None]
 
@@ -74,11 +74,11 @@ class Presence:
         return self._session
 
     def is_run(self, broker_id: str, run: int) -> bool:
-        """Whether that is this run of this broker."""
+        """Whether the given broker and run are this one."""
         return run == self.run and broker_id == self.broker_id
 
     async def begin(self, broker_id: str) -> None:
-        """Start the session; waits while metadata is away."""
+        """Starts the session; waits until metadata is reachable."""
         self.broker_id = self.registration.broker_id = broker_id
         self._key = self._keys.broker(broker_id)
         REGISTERED.labels(broker_id).set(0)
@@ -93,11 +93,11 @@ class Presence:
                 wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
 
     async def register(self, change: Change) -> None:
-        """Be there for others, as `change` fills in; again whenever it is something else.
+        """Registers this broker with the fields that `change` fills in; call it again when they change.
 
-        The registration that a former run at our own address left behind is replaced at once: two processes
-        cannot listen there. Raises MetadataError when that could not be done, ServiceNotReady when another
-        run has replaced this one.
+        A registration that an earlier run at the same address left behind is replaced at once: two processes
+        cannot listen there. Raises MetadataError when that fails, ServiceNotReady when another run has
+        replaced this one.
         """
         async with self._writing:
             wanted = BrokerRegistration()
@@ -120,7 +120,7 @@ class Presence:
             log.info("registered", broker=self.broker_id, run=f"{self.run:x}", draining=wanted.draining)
 
     async def lost(self) -> str:
-        """Return, with the reason, once metadata has said that this run is over."""
+        """Waits until metadata reports that this run has ended; returns the reason."""
         expired = asyncio.create_task(self.session.expired(), name="broker's session")
         replaced = asyncio.create_task(self._replaced(), name="broker's registration")
         try:
@@ -135,16 +135,16 @@ class Presence:
             await asyncio.wait({expired, replaced})
 
     async def close(self) -> None:
-        """End the session, so that no other broker waits for its expiry; idempotent."""
+        """Ends the session, so that other brokers need not wait for its expiry; idempotent."""
         if self._session is not None:
             REGISTERED.labels(self.broker_id).set(0)
             try:
                 await self._session.close()
             except MetadataError as error:
-                log.warning("the session in metadata was not ended; it ends by itself", error=str(error))
+                log.warning("session in metadata was not ended; it expires by itself", error=str(error))
 
     async def _replaceable(self) -> int:
-        """The version of what our registration replaces."""
+        """Returns the version of the key that our registration replaces."""
         found = await self._metadata.get(self._key)
         if found is None:
             return ABSENT
@@ -152,18 +152,22 @@ class Presence:
         if other.run != self.run:
             if self.version != ABSENT:
                 raise ServiceNotReady(f"another run of {self.broker_id} has registered at this address")
-            log.info("replacing a former run at this address", broker=self.broker_id, run=f"{other.run:x}")
+            log.info(
+                "replacing the registration of an earlier run at this address",
+                broker=self.broker_id,
+                run=f"{other.run:x}",
+            )
         return found.version
 
     async def _replaced(self) -> str:
-        """Until the registration is seen to be another's, or gone."""
+        """Waits until the registration is deleted or belongs to another run; returns the reason."""
         wait_s = RETRY_AFTER_S
         while True:
             watch = self._metadata.watch(self._key)
             try:
                 found = await self._metadata.get(self._key)
                 if found is None:
-                    return "its registration in metadata is gone"
+                    return "its registration in metadata was deleted"
                 if decode(BrokerRegistration, found.value).run != self.run:
                     return "another run has registered at its address"
                 wait_s = RETRY_AFTER_S
@@ -171,14 +175,16 @@ class Presence:
             except WatchLost:
                 continue
             except MetadataError as error:
-                log.warning("metadata does not answer; serving goes on", error=str(error))
+                log.warning("metadata does not answer; serving continues", error=str(error))
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, RETRY_AFTER_MAX_S)
             finally:
                 await watch.aclose()
 
     async def _changed(self, watch: Watch, version: int, seconds_max: float) -> None:
-        """Until the key was changed after `version`; a watch is a hint, so look again after a while."""
+        """Waits until the key was changed after `version`; a watch is a hint, so the wait also ends after
+        `seconds_max`.
+        """
         try:
             async with asyncio.timeout(seconds_max):
                 async for event in watch:

@@ -1,4 +1,4 @@
-"""Ownership in a standalone: there is no other broker, so this one serves every topic."""
+"""Ownership in a standalone: this broker serves every topic because there is no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.common.naming.topic_name import TopicName
 
 
 class SoleOwnership:
-    """An `Ownership` of all topics."""
+    """Ownership of all topics."""
 
     lease: Final = None
 
@@ -20,18 +20,18 @@ class SoleOwnership:
         self._urls = urls
 
     def check(self, name: TopicName) -> None:
-        """Every topic is served here."""
+        """Does nothing: every topic is served here."""
 
     async def settled(self, name: TopicName) -> None:
-        """There is no other broker to go to."""
+        """Does nothing: there are no handovers."""
 
     async def claim(self, name: TopicName) -> None:
-        """Every topic is served here."""
+        """Does nothing: every topic is served here."""
 
     async def where(self, name: TopicName, listener: str = "") -> ServiceUrls:
-        """Answer with this broker.
+        """Returns this broker's addresses.
 
-        Raises NamespaceNotFound, ServiceNotReady when there is no such listener, MetadataError.
+        Raises NamespaceNotFound, ServiceNotReady when the listener does not exist, MetadataError.
         """
         if not await self._namespaces.exists(name.namespace):
             raise NamespaceNotFound(f"namespace {name.namespace} does not exist; create it first")

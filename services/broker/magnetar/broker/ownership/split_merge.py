@@ -1,8 +1,9 @@
-"""Bundles of ours become others of the same hashes, more of them (split) or one (merged), in one transaction.
+"""Splits and merges owned bundles, each in one transaction.
 
-It writes the namespace's boundaries, takes the owners' keys of the former bundles away and puts keys for the
-new ones: every reader sees the former cut or the new one, and one owner of every hash. The key of the first
-new bundle is the guard: when an answer was lost, it says what became of the transaction.
+The transaction writes the namespace's boundaries, deletes the owner keys of the old bundles and puts owner
+keys for the new ones: every reader sees either the old or the new boundaries, and one owner of every hash.
+The key of the first new bundle is the guard: after a lost response, it shows whether the transaction was
+committed.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ class Recut:
         data: bytes,
         edit: Callable[[Namespace], None],
     ) -> int:
-        """Have `after` be ours instead of `before`; returns the version of their keys, the epoch.
+        """Replaces the owned bundles `before` by `after`; returns the version of their keys, which is the
+        epoch.
 
-        `data` is what the keys say, `edit` cuts the ring of the namespace. Raises what it raises;
-        NamespaceNotFound; ServiceNotReady when the ring is cut differently, or some of them is not ours any
-        more; BeingChanged while others change the namespace all the time; MetadataError, and then it is done
-        or not.
+        `data` is the value of the keys; `edit` changes the boundaries in the namespace, and its errors are
+        raised. Raises NamespaceNotFound; ServiceNotReady when the boundaries have changed, or this broker has
+        lost one of the bundles; BeingChanged when concurrent changes of the namespace exhaust the attempts;
+        MetadataError with an unknown outcome.
         """
         key = self._keys.namespace(namespace)
         for _ in range(TRIES_MAX):
@@ -71,8 +73,8 @@ class Recut:
             if missing is not None:
                 done = await self._done(namespace, before, after[0])
                 if done is not None:
-                    return done  # it was us: the store did not say so
-                raise ServiceNotReady(f"{namespace} has no bundle {missing} any more")
+                    return done  # our own commit, whose response was lost
+                raise ServiceNotReady(f"{namespace} no longer has bundle {missing}")
             edit(value)
             try:
                 version = await self._presence.session.commit(
@@ -82,13 +84,15 @@ class Recut:
                 if error.key == key:
                     continue
                 raise ServiceNotReady(
-                    f"not all of {_told(before)} of {namespace} are ours any more; try again"
+                    f"this broker no longer owns all of {_told(before)} of {namespace}; retry"
                 ) from error
             except UnknownOutcome:
-                continue  # the next look says what is
+                continue  # the next read shows the outcome
             self._rings.note(namespace, read_ring(encode(value), version))
             return version
-        raise BeingChanged(f"namespace {namespace} changes all the time; cut {_told(before)} again")
+        raise BeingChanged(
+            f"namespace {namespace} is changed by others; retry to split or merge {_told(before)}"
+        )
 
     def _ops(
         self,
@@ -120,9 +124,10 @@ def _told(before: Sequence[OwnBundle]) -> str:
 
 
 def parts_to_merge(ring: Ring, merged: BundleRange) -> list[BundleRange]:
-    """The bundles that make up this range. Raises InvalidName when none begins or ends there, or they are
-    more than become one at a time."""
+    """Returns the bundles that make up this range. Raises InvalidName when no bundle begins or ends there, or
+    there are more than one merge allows.
+    """
     parts = within(ring.bundles, merged)
     if len(parts) > PARTS_MAX:
-        raise InvalidName(f"{PARTS_MAX} bundles at most become one at a time, not {len(parts)}")
+        raise InvalidName(f"{PARTS_MAX} bundles at most can be merged at a time, not {len(parts)}")
     return parts

@@ -1,1 +1,1 @@
-"""Policies: what tenants, namespaces and topics say of limits, times and rates, and what holds in the end."""
+"""Policies: limits, times and rates set for tenants, namespaces and topics, and the values in effect."""

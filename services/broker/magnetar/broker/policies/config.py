@@ -13,53 +13,56 @@ SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionConfig:
-    """How long messages are kept, acknowledged or not."""
+    """Retention of messages, acknowledged or not."""
 
     time_min: int = setting(
         0,
-        "Minutes that acknowledged messages are kept; -1 is for ever. Both limits have to hold.",
+        "Minutes that acknowledged messages are retained; -1 is unlimited. Both retention limits must "
+        "allow a ledger's deletion.",
         key="defaultRetentionTimeInMinutes",
         minimum=-1,
     )
     size_mb: int = setting(
         0,
-        "Megabytes of acknowledged messages that a topic keeps; -1 is without bound.",
+        "Maximum megabytes of acknowledged messages that a topic retains; -1 is unlimited.",
         key="defaultRetentionSizeInMB",
         minimum=-1,
     )
     check_interval_s: int = setting(
         120,
-        "Seconds between two looks for ledgers to let go.",
+        "Seconds between two checks for ledgers to trim.",
         key="retentionCheckIntervalInSeconds",
         minimum=1,
     )
     ttl_s: int = setting(
         0,
-        "Seconds after which an unacknowledged message counts as acknowledged; 0 is never.",
+        "Time to live of unacknowledged messages, in seconds: after it, a message counts as "
+        "acknowledged. 0 disables it.",
         key="ttlDurationDefaultInSeconds",
         minimum=0,
     )
     expiry_check_interval_min: int = setting(
         5,
-        "Minutes between two looks for messages that have expired.",
+        "Minutes between two checks for expired messages.",
         key="messageExpiryCheckIntervalInMinutes",
         minimum=1,
     )
     expiry_check_interval_s: int = setting(
         0,
-        "The same in seconds, for tests and short-lived data; 0 leaves it to the minutes.",
+        "Seconds between two checks for expired messages, for tests and short-lived data; 0 uses "
+        "messageExpiryCheckIntervalInMinutes.",
         key="magnetarMessageExpiryCheckIntervalInSeconds",
         minimum=0,
     )
     subscription_expiration_min: int = setting(
         0,
-        "Minutes after which a subscription without consumers is deleted; 0 is never.",
+        "Minutes after which a subscription without consumers is deleted; 0 disables it.",
         key="subscriptionExpirationTimeMinutes",
         minimum=0,
     )
     subscription_expiry_check_interval_min: int = setting(
         5,
-        "Minutes between two looks for subscriptions that have expired.",
+        "Minutes between two checks for expired subscriptions.",
         key="subscriptionExpiryCheckIntervalInMinutes",
         minimum=1,
     )
@@ -67,27 +70,31 @@ class RetentionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaConfig:
-    """How much backlog a topic may have, and what happens beyond."""
+    """Backlog quotas of topics, and the action beyond them."""
 
-    check_enabled: bool = setting(True, "Look after backlog quotas.", key="backlogQuotaCheckEnabled")
+    check_enabled: bool = setting(True, "Enforce backlog quotas.", key="backlogQuotaCheckEnabled")
     check_interval_s: int = setting(
         60,
-        "Seconds between two looks at backlogs.",
+        "Seconds between two backlog quota checks.",
         key="backlogQuotaCheckIntervalInSeconds",
         minimum=1,
     )
     limit_bytes: int = setting(
-        -1, "Bytes of backlog of a topic; -1 is no limit.", key="backlogQuotaDefaultLimitBytes", minimum=-1
+        -1,
+        "Maximum bytes of a topic's backlog; -1 is no limit.",
+        key="backlogQuotaDefaultLimitBytes",
+        minimum=-1,
     )
     limit_s: int = setting(
         -1,
-        "Age in seconds of the oldest message in a backlog; -1 is no limit.",
+        "Maximum age in seconds of the oldest message in a backlog; -1 is no limit.",
         key="backlogQuotaDefaultLimitSecond",
         minimum=-1,
     )
     policy: str = setting(
         "producer_request_hold",
-        "Beyond a quota: producers wait, producers fail, or the slowest subscriptions skip ahead.",
+        "Action beyond a backlog quota: hold producers, fail producers, or evict the backlog of the "
+        "slowest subscriptions.",
         key="backlogQuotaDefaultRetentionPolicy",
         choices=("producer_request_hold", "producer_exception", "consumer_backlog_eviction"),
     )
@@ -95,114 +102,136 @@ class QuotaConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateConfig:
-    """How fast messages may come and go; 0 is no limit."""
+    """Dispatch, publish and subscribe rates; 0 is no limit."""
 
     topic_dispatch_messages: int = setting(
         0,
-        "Messages a second that all subscriptions of a topic get.",
+        "Dispatch rate of a topic, all subscriptions together, in messages per second.",
         key="dispatchThrottlingRatePerTopicInMsg",
         minimum=-1,
     )
     topic_dispatch_bytes: int = setting(
         0,
-        "Bytes a second that all subscriptions of a topic get.",
+        "Dispatch rate of a topic, all subscriptions together, in bytes per second.",
         key="dispatchThrottlingRatePerTopicInByte",
         minimum=-1,
     )
     subscription_dispatch_messages: int = setting(
         0,
-        "Messages a second that one subscription gets.",
+        "Dispatch rate of one subscription, in messages per second.",
         key="dispatchThrottlingRatePerSubscriptionInMsg",
         minimum=-1,
     )
     subscription_dispatch_bytes: int = setting(
         0,
-        "Bytes a second that one subscription gets.",
+        "Dispatch rate of one subscription, in bytes per second.",
         key="dispatchThrottlingRatePerSubscriptionInByte",
         minimum=-1,
     )
     broker_dispatch_messages: int = setting(
-        0, "Messages a second that this broker sends.", key="dispatchThrottlingRateInMsg", minimum=-1
+        0,
+        "Dispatch rate of the whole broker, in messages per second.",
+        key="dispatchThrottlingRateInMsg",
+        minimum=-1,
     )
     broker_dispatch_bytes: int = setting(
-        0, "Bytes a second that this broker sends.", key="dispatchThrottlingRateInByte", minimum=-1
+        0,
+        "Dispatch rate of the whole broker, in bytes per second.",
+        key="dispatchThrottlingRateInByte",
+        minimum=-1,
     )
     relative_to_publish_rate: bool = setting(
         False,
-        "Dispatch rates are added to the rate at which the topic is published to.",
+        "Add the topic's publish rate to its dispatch rates.",
         key="dispatchThrottlingRateRelativeToPublishRate",
     )
     counts_batches: bool = setting(
         False,
-        "A batch counts as one message in dispatch rates.",
+        "Count a batch as one message in dispatch rates.",
         key="dispatchThrottlingOnBatchMessageEnabled",
     )
     without_backlog: bool = setting(
         True,
-        "Dispatch rates hold for consumers that have caught up, too.",
+        "Apply dispatch rates to consumers without a backlog, too.",
         key="dispatchThrottlingOnNonBacklogConsumerEnabled",
     )
     topic_publish_messages: int = setting(
         0,
-        "Messages a second that a topic takes.",
+        "Publish rate of a topic, in messages per second.",
         key="maxPublishRatePerTopicInMessages",
         minimum=-1,
     )
     topic_publish_bytes: int = setting(
-        0, "Bytes a second that a topic takes.", key="maxPublishRatePerTopicInBytes", minimum=-1
+        0, "Publish rate of a topic, in bytes per second.", key="maxPublishRatePerTopicInBytes", minimum=-1
     )
     broker_publish_messages: int = setting(
         0,
-        "Messages a second that this broker takes.",
+        "Publish rate of the whole broker, in messages per second.",
         key="brokerPublisherThrottlingMaxMessageRate",
         minimum=-1,
     )
     broker_publish_bytes: int = setting(
-        0, "Bytes a second that this broker takes.", key="brokerPublisherThrottlingMaxByteRate", minimum=-1
+        0,
+        "Publish rate of the whole broker, in bytes per second.",
+        key="brokerPublisherThrottlingMaxByteRate",
+        minimum=-1,
     )
     subscribes_per_consumer: int = setting(
         0,
-        "Times that one consumer may subscribe in a period.",
+        "Maximum subscribe requests of one consumer per period.",
         key="subscribeThrottlingRatePerConsumer",
         minimum=-1,
     )
     subscribe_period_s: int = setting(
-        30, "Seconds of that period.", key="subscribeRatePeriodPerConsumerInSecond", minimum=1
+        30,
+        "Period of the subscribe rate, in seconds.",
+        key="subscribeRatePeriodPerConsumerInSecond",
+        minimum=1,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitConfig:
-    """How many of each a topic or namespace may have; 0 is no limit."""
+    """Maximum numbers of producers, consumers, subscriptions and topics; 0 is no limit."""
 
-    producers_per_topic_max: int = setting(0, "Producers of a topic.", key="maxProducersPerTopic", minimum=0)
-    producers_same_address_max: int = setting(
-        0, "Producers of a topic from one address.", key="maxSameAddressProducersPerTopic", minimum=0
+    producers_per_topic_max: int = setting(
+        0, "Maximum producers of a topic.", key="maxProducersPerTopic", minimum=0
     )
-    consumers_per_topic_max: int = setting(0, "Consumers of a topic.", key="maxConsumersPerTopic", minimum=0)
+    producers_same_address_max: int = setting(
+        0,
+        "Maximum producers of a topic from one client address.",
+        key="maxSameAddressProducersPerTopic",
+        minimum=0,
+    )
+    consumers_per_topic_max: int = setting(
+        0, "Maximum consumers of a topic.", key="maxConsumersPerTopic", minimum=0
+    )
     consumers_same_address_max: int = setting(
-        0, "Consumers of a topic from one address.", key="maxSameAddressConsumersPerTopic", minimum=0
+        0,
+        "Maximum consumers of a topic from one client address.",
+        key="maxSameAddressConsumersPerTopic",
+        minimum=0,
     )
     consumers_per_subscription_max: int = setting(
-        0, "Consumers of a subscription.", key="maxConsumersPerSubscription", minimum=0
+        0, "Maximum consumers of a subscription.", key="maxConsumersPerSubscription", minimum=0
     )
     subscriptions_per_topic_max: int = setting(
-        0, "Subscriptions of a topic.", key="maxSubscriptionsPerTopic", minimum=0
+        0, "Maximum subscriptions of a topic.", key="maxSubscriptionsPerTopic", minimum=0
     )
     topics_per_namespace_max: int = setting(
-        0, "Topics of a namespace, partitions counted.", key="maxTopicsPerNamespace", minimum=0
+        0, "Maximum topics of a namespace; each partition counts.", key="maxTopicsPerNamespace", minimum=0
     )
     encryption_required: bool = setting(
-        False, "Take messages from producers only that encrypt them.", key="encryptionRequireOnProducer"
+        False, "Accept only producers that encrypt their messages.", key="encryptionRequireOnProducer"
     )
     subscription_types: tuple[str, ...] = setting(
         SUBSCRIPTION_TYPES,
-        "Subscription types that may be used.",
+        "Enabled subscription types.",
         key="subscriptionTypesEnabled",
         choices=SUBSCRIPTION_TYPES,
     )
     key_shared_enabled: bool = setting(
-        True, "Key_Shared subscriptions may be used.", key="subscriptionKeySharedEnable"
+        True, "Enable Key_Shared subscriptions.", key="subscriptionKeySharedEnable"
     )
 
 
@@ -213,13 +242,14 @@ class InactiveTopicConfig:
     enabled: bool = setting(True, "Delete inactive topics.", key="brokerDeleteInactiveTopicsEnabled")
     mode: str = setting(
         "delete_when_no_subscriptions",
-        "Inactive: without producers, and without subscriptions, or without backlogs and consumers.",
+        "Condition of inactivity: no producers and no subscriptions, or no producers, no backlog and no "
+        "consumers.",
         key="brokerDeleteInactiveTopicsMode",
         choices=("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
     )
     delete_partitioned_metadata: bool = setting(
         False,
-        "Delete a partitioned topic with the last of its partitions that is deleted as inactive.",
+        "Delete a partitioned topic when its last partition is deleted as inactive.",
         key="brokerDeleteInactivePartitionedTopicMetadataEnabled",
     )
     check_interval_s: int = setting(
@@ -230,7 +260,7 @@ class InactiveTopicConfig:
     )
     inactive_s: int = setting(
         0,
-        "Seconds without use before a topic is deleted; 0 means the seconds between two looks.",
+        "Seconds of inactivity before a topic is deleted; 0 means the check interval.",
         key="brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
         minimum=0,
     )
@@ -238,24 +268,29 @@ class InactiveTopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedDeliveryConfig:
-    """Messages that are delivered later."""
+    """Settings of delayed delivery."""
 
-    enabled: bool = setting(True, "Deliver messages at their deliver_at time.", key="delayedDeliveryEnabled")
+    enabled: bool = setting(
+        True,
+        "Enable delayed delivery: deliver messages at their deliver_at time.",
+        key="delayedDeliveryEnabled",
+    )
     tick_ms: int = setting(
         1_000,
-        "Longest sleep of the timer of delayed messages, in milliseconds: a step of the clock is noticed "
-        "within it. Each message goes out at its own time (Pulsar: up to one tick early, or late when it is "
-        "strict).",
+        "Longest sleep of the delayed-delivery timer, in milliseconds: it bounds how late a change of "
+        "the clock is detected. Each message is delivered at its own time (Pulsar: up to one tick early, "
+        "or late when strict).",
         key="delayedDeliveryTickTimeMillis",
         minimum=1,
     )
     strict: bool = setting(
         False,
-        "Never deliver before the time. Nothing is early here, whether this is set or not.",
+        "Never deliver before the deliver_at time. This broker never delivers early, with or without "
+        "this setting.",
         key="isDelayedDeliveryDeliverAtTimeStrict",
     )
     max_delay_ms: int = setting(
-        0, "Longest delay in milliseconds; 0 is no limit.", key="delayedDeliveryMaxDelayInMillis", minimum=0
+        0, "Maximum delay in milliseconds; 0 is no limit.", key="delayedDeliveryMaxDelayInMillis", minimum=0
     )
 
 
@@ -265,16 +300,19 @@ class TopicCreationConfig:
 
     type: str = setting(
         "non-partitioned",
-        "Kind of a topic that is created because a client asks for it.",
+        "Type of automatically created topics.",
         key="allowAutoTopicCreationType",
         choices=("non-partitioned", "partitioned"),
     )
     partitions: int = setting(
-        1, "Partitions of a topic created as partitioned.", key="defaultNumPartitions", minimum=1
+        1,
+        "Number of partitions of an automatically created partitioned topic.",
+        key="defaultNumPartitions",
+        minimum=1,
     )
     partitions_max: int = setting(
         0,
-        "Most partitions of a topic; 0 is no limit.",
+        "Maximum partitions of a topic; 0 is no limit.",
         key="maxNumPartitionsPerPartitionedTopic",
         minimum=0,
     )
@@ -282,12 +320,12 @@ class TopicCreationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
-    """All of the above."""
+    """All settings of policies."""
 
     of_topics: bool = setting(
         True,
-        "Let topics have policies of their own. When false the calls about them are refused, and those that "
-        "topics were given before do not hold.",
+        "Enable topic-level policies. When false, calls to read or change them are refused, and stored "
+        "ones have no effect.",
         key="topicLevelPoliciesEnabled",
     )
     retention: RetentionConfig = field(default_factory=RetentionConfig)
@@ -300,14 +338,14 @@ class PolicyConfig:
 
 
 class PublishDefaults(Protocol):
-    """The limits on publishing that no policy may exceed."""
+    """Broker limits on publishing that no policy may exceed."""
 
     @property
     def message_bytes_max(self) -> int: ...
 
 
 class UnackedDefaults(Protocol):
-    """How many messages may be unacknowledged."""
+    """Limits of unacknowledged messages."""
 
     @property
     def consumer_unacked_max(self) -> int: ...
@@ -317,7 +355,7 @@ class UnackedDefaults(Protocol):
 
 
 class CreationDefaults(Protocol):
-    """Whether clients create topics and subscriptions by using them."""
+    """Automatic creation of topics and subscriptions."""
 
     @property
     def auto_creation(self) -> bool: ...
@@ -327,7 +365,7 @@ class CreationDefaults(Protocol):
 
 
 class DeduplicationDefaults(Protocol):
-    """Whether topics deduplicate, and how often they write a snapshot."""
+    """Defaults of deduplication and of its snapshot interval."""
 
     @property
     def enabled(self) -> bool: ...
@@ -337,7 +375,9 @@ class DeduplicationDefaults(Protocol):
 
 
 class PolicyDefaults(Protocol):
-    """The parts of a broker's configuration that hold without a policy; `BrokerConfig` has them all."""
+    """The parts of a broker's configuration that provide defaults of policies; `BrokerConfig` has them
+    all.
+    """
 
     @property
     def cluster_name(self) -> str: ...

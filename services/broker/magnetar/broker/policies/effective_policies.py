@@ -1,7 +1,7 @@
-"""The policies that hold for one topic: its own, else its namespace's, else the broker's configuration.
+"""The policies in effect for one topic: its own, else its namespace's, else the broker's configuration.
 
-`resolve` is pure and its result is immutable: its holders read limits from it at the moment of use,
-and gets another one when a policy changes. Topics without policies of their own share their namespace's.
+`resolve` is pure and its result is immutable: its holders read limits from it at the moment of use, and get
+another one when a policy changes. Topics without policies of their own share their namespace's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A bound on a backlog; -1 is none. Bytes for the size quota, seconds for the time quota."""
+    """A limit of a backlog: bytes for the size quota, seconds for the time quota; -1 is no limit."""
 
     limit: int = -1
     policy: Policies.QuotaPolicy.ValueType = HOLD
@@ -46,24 +46,24 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectivePolicies:
-    """Resolved: topic > namespace > broker. Numbers of things: 0 is no limit."""
+    """Resolved policies: topic, then namespace, then broker. A maximum number of 0 is no limit."""
 
     retention_time_min: int
-    """-1: for ever."""
+    """Minutes; -1 is unlimited."""
     retention_size_bytes: int
-    """-1: without bound."""
+    """Bytes; -1 is unlimited."""
     message_ttl_s: int
-    """0: never."""
+    """Seconds; 0 disables it."""
     size_quota: Quota
     time_quota: Quota
     subscription_expiration_min: int
-    """0: never."""
+    """Minutes; 0 disables it."""
     deduplication: bool
     deduplication_snapshot_s: int
     dispatch_rate: Rate
     subscription_dispatch_rate: Rate
     dispatch_rate_of_subscription: dict[str, Rate]
-    """Those of single subscriptions, which come before `subscription_dispatch_rate`."""
+    """Dispatch rates of single subscriptions; they override `subscription_dispatch_rate`."""
     publish_rate: Rate
     subscribes_per_consumer: int
     subscribe_period_s: int
@@ -74,7 +74,7 @@ class EffectivePolicies:
     max_consumers_per_subscription: int
     max_subscriptions: int
     max_message_bytes: int
-    """Limit of bytes of one message or batch; never above the broker's."""
+    """Maximum bytes of one message or batch; never above the broker's limit."""
     max_unacked_per_consumer: int
     max_unacked_per_subscription: int
     auto_subscription_creation: bool
@@ -87,12 +87,12 @@ class EffectivePolicies:
     encryption_required: bool
     subscription_types: frozenset[str]
     persistence: Persistence | None = None
-    """How its ledgers are made; None: as the configuration of managed ledgers says."""
+    """Persistence of its ledgers; None: the defaults of managed ledgers."""
     offload: OffloadPolicy = NEVER
-    """When and where its closed ledgers go to a colder tier."""
+    """Offload policy of its closed ledgers."""
 
     def dispatch_rate_of(self, subscription: str) -> Rate:
-        """How fast one subscription may be served, besides what holds for the topic as a whole."""
+        """Returns the dispatch rate of one subscription; the topic's rate applies in addition."""
         return self.dispatch_rate_of_subscription.get(subscription, self.subscription_dispatch_rate)
 
 
@@ -105,7 +105,7 @@ class NamespacePolicies:
     of_topics: EffectivePolicies
     auto_topic_creation: bool
     auto_partitions: int
-    """Partitions of a topic that is created because a client asks for it; 0: it is not partitioned."""
+    """Partitions of automatically created topics; 0: they are not partitioned."""
     max_topics: int
     properties: dict[str, str] = field(default_factory=dict)
 
@@ -238,7 +238,7 @@ def _says(level: Any, name: str) -> bool:
 
 
 def rate_of(rate: Policies.Rate) -> Rate:
-    """A stored rate; what is not positive is no limit."""
+    """Converts a stored rate; a value of 0 or less is no limit."""
     return Rate(
         max(0, rate.messages), max(0, rate.byte_count), max(1, rate.period_s), rate.relative_to_publish_rate
     )

@@ -1,8 +1,7 @@
-"""Policies as they are in metadata, and the news of their changes.
+"""Policies in metadata, and notifications of their changes.
 
-A topic's policies are read when it loads; changes reach loaded topics through watches. Watches are hints: one
-that was lost is made again, with a look at everything that is loaded, and an answer is always read, never
-patched.
+A topic's policies are read when it loads; changes reach loaded topics through watches. Watches are hints: a
+lost watch is restarted and everything loaded is read again, and a value is always read, never patched.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ class PolicyStore:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed: Changed | None = None
         self.generation = 0
-        """Goes up with each change seen: what was read before it may be stale."""
+        """Incremented with each observed change: earlier reads may be stale."""
 
     def start(self, changed: Changed) -> None:
-        """Follow changes until `close`; `changed` is called for each, from the event loop."""
-        assert not self._tasks, "policies are followed already"
+        """Starts the watches until `close`; `changed` is called on the event loop for each change."""
+        assert not self._tasks, "policies are already watched"
         self._changed = changed
         followed = (
             ("policies of namespaces", self._keys.namespaces_prefix(), self._namespace_changed),
@@ -66,7 +65,7 @@ class PolicyStore:
             await asyncio.wait(tasks)
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespacePolicies:
-        """Raises NamespaceNotFound, MetadataError."""
+        """Returns the policies in effect for a namespace. Raises NamespaceNotFound, MetadataError."""
         known = self._namespaces.get(namespace)
         if known is not None:
             return known
@@ -81,7 +80,7 @@ class PolicyStore:
         return policies
 
     async def of_topic(self, name: TopicName) -> EffectivePolicies:
-        """Raises NamespaceNotFound, MetadataError."""
+        """Returns the policies in effect for a topic. Raises NamespaceNotFound, MetadataError."""
         of_namespace = await self.of_namespace(name.namespace)
         if not self._config.policies.of_topics:
             return of_namespace.of_topics

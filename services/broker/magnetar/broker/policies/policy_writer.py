@@ -63,8 +63,8 @@ class PolicyWriter:
     async def change_namespace(self, name: NamespaceName, edit: Callable[[Namespace], None]) -> None:
         """Applies `edit` to the current namespace value; retried after conflicting changes.
 
-        What `edit` raises is raised, and nothing is written. Raises NamespaceNotFound, NotAllowed when it
-        became too large, VersionMismatch when others are always faster, MetadataError.
+        Errors of `edit` are raised, and nothing is written. Raises NamespaceNotFound; NotAllowed when the
+        result is too large; VersionMismatch when conflicts exhaust the retries; MetadataError.
         """
         await self._until_written(partial(self._try_namespace, name, edit))
 
@@ -83,10 +83,10 @@ class PolicyWriter:
         await self._metadata.put(self._keys.namespace(name), after, version)
 
     async def change_topic(self, name: TopicName, edit: Callable[[Policies], None]) -> None:
-        """Apply `edit` to the policies of a topic, which must not be a partition; see `change_namespace`.
+        """Applies `edit` to the policies of a topic, which must not be a partition; see `change_namespace`.
 
-        The topic (or its partitions' metadata) is there when they are written: policies never outlive it.
-        Raises TopicNotFound, NotAllowed when they became too large.
+        The write checks that the topic (or its partitions' metadata) exists, so policies never outlive it.
+        Raises TopicNotFound; NotAllowed when the result is too large.
         """
         await self._until_written(partial(self._try_topic, name, edit))
 
@@ -103,7 +103,7 @@ class PolicyWriter:
         if len(after) > max(len(before), TOPIC_POLICIES_BYTES_MAX):
             raise NotAllowed(
                 f"the policies of {name} would have {len(after)} bytes, at most "
-                f"{TOPIC_POLICIES_BYTES_MAX} are allowed: remove those of subscriptions that are gone"
+                f"{TOPIC_POLICIES_BYTES_MAX} are allowed: remove those of deleted subscriptions"
             )
         version = ABSENT if found is None else found.version
         change: Op = Put(key, encode(value), version) if after else Delete(key, version)

@@ -1,9 +1,9 @@
 """Token buckets that limit the rate of messages or bytes.
 
 A bucket fills evenly, up to the tokens of one period. With at least one whole token, a caller may take any
-number, also more than there are: the bucket is then in debt, and allows nothing until the debt is paid. So
-runs and batches are never split, and the rate holds on average. Nothing here reads a clock or waits: time is
-an argument (seconds of a monotonic clock), and `ready_at` is the time of the next attempt.
+number, even more than available: the bucket is then in debt and allows nothing until the debt is repaid. So
+runs and batches are never split, and the rate holds on average. No method reads a clock or waits: time is an
+argument (seconds of a monotonic clock), and `ready_at` is the time of the next attempt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TokenBucket:
     __slots__ = ("_capacity", "_empty_at", "_per_s")
 
     def __init__(self, tokens: int, period_s: float, now: float) -> None:
-        assert tokens > 0, "no limit is no bucket"
+        assert tokens > 0, "a bucket needs positive tokens and period"
         self._capacity = tokens
         self._per_s = tokens / period_s
         self._empty_at = now - period_s
@@ -61,7 +61,7 @@ class Throttle:
         self._bytes = TokenBucket(rate.byte_count, rate.period_s, now) if rate.byte_count else None
 
     def take(self, messages: int, byte_count: int, now: float) -> None:
-        """Takes what was sent; negative counts return what was not."""
+        """Takes tokens for sent messages; negative counts return tokens of unsent ones."""
         if self._messages is not None:
             self._messages.take(messages, now)
         if self._bytes is not None:

@@ -1,1 +1,1 @@
-"""Subscriptions: which consumers are connected, what each type promises them, and what they acknowledged."""
+"""Subscriptions: connected consumers, delivery by subscription type, and acknowledgements."""

@@ -1,4 +1,4 @@
-"""The connected consumers of a subscription: the first one sets its type, the type its dispatcher."""
+"""The connected consumers of a subscription: the first one sets its type, and the type its dispatcher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.common.errors import ConsumerBusy
 
 
 class Membership:
-    """The connected consumers of one subscription, with its type and dispatcher while there are some."""
+    """The connected consumers of one subscription, with its type and dispatcher while any is connected."""
 
     __slots__ = ("_config", "_topic", "dispatcher", "individual", "kind", "name")
 
@@ -44,12 +44,12 @@ class Membership:
 
     @property
     def announced(self) -> Consumer | None:
-        """The active consumer on types whose consumers are told which one it is (Failover)."""
+        """The active consumer on types that announce it to their consumers (Failover)."""
         return self.active if self.kind is not None and self.kind.announces_active else None
 
     @property
     def key_shared(self) -> KeySharedDispatcher[Consumer] | None:
-        """The dispatcher that knows which consumer owns which keys; None on other types."""
+        """The dispatcher that maps keys to consumers; None on other types."""
         return None if self.kind is None else self.kind.key_shared(self.dispatcher)
 
     def choose(self, entry: bytes) -> tuple[Consumer, int] | None:
@@ -57,10 +57,10 @@ class Membership:
         return None if self.kind is None else self.kind.choose(self.dispatcher, entry)
 
     def add(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
-        """Connect a consumer; nothing is changed when it is refused.
+        """Connects a consumer; changes nothing when it is refused.
 
-        Raises ConsumerBusy when another type, another way of sharing keys, or an exclusive consumer forbids
-        it, ConsumerAssignFailed when it names hash ranges that it cannot have.
+        Raises ConsumerBusy when the connected consumers have another type, another mode of sharing keys, or
+        exclusive access; ConsumerAssignFailed for hash ranges that it cannot have.
         """
         wanted = TYPES[sub_type]
         if self.kind is not None and self.kind is not wanted:
@@ -78,7 +78,7 @@ class Membership:
         self.individual = wanted.individual
 
     def remove(self, consumer: Consumer) -> bool:
-        """Disconnect a consumer; False when it was not connected."""
+        """Disconnects a consumer; False when it was not connected."""
         dispatcher = self.dispatcher
         if dispatcher is None or consumer not in dispatcher.consumers:
             return False
@@ -105,7 +105,7 @@ class WithMembers:
 
     @property
     def individual(self) -> bool:
-        """True while the consumers hold entries of their own, on Shared and Key_Shared."""
+        """True while each consumer holds its own entries, on Shared and Key_Shared."""
         return self._members.individual
 
     @property
@@ -119,7 +119,7 @@ class WithMembers:
 
     @property
     def key_shared(self) -> KeySharedDispatcher[Consumer] | None:
-        """The dispatcher that knows which consumer owns which keys; None on other types."""
+        """The dispatcher that maps keys to consumers; None on other types."""
         return self._members.key_shared
 
     @property

@@ -22,7 +22,7 @@ from magnetar.ledger.ledger_store import Run
 
 
 class NonPersistentSubscription(WithMembers):
-    """Hands each published entry to a consumer with permits."""
+    """Sends each published entry to a consumer with permits."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class NonPersistentSubscription(WithMembers):
         super().__init__(Membership(name, topic, config))
         self.name = name
         self.durable = durable
-        """True when it stays after its last consumer left; nothing of it is stored."""
+        """True when it remains after its last consumer left; nothing of it is stored."""
         self.properties = properties or {}
         self.stats = NonPersistentSubscriptionStats()
         self._topic_stats = topic_stats
@@ -84,7 +84,7 @@ class NonPersistentSubscription(WithMembers):
         if active is not before:
             self._tell_active()
         elif active is not None:
-            # After the answer to its Subscribe, which is written in this turn of the event loop.
+            # Sent after the response to its Subscribe, which is written in this turn of the event loop.
             asyncio.get_running_loop().call_soon(consumer.tell_active, False)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -94,17 +94,17 @@ class NonPersistentSubscription(WithMembers):
             self._tell_active()
 
     def _tell_active(self) -> None:
-        # After the answer to a Subscribe. There is nothing to wait for: nothing is redelivered.
+        # Sent after the response to a Subscribe. No delay is needed: nothing is redelivered.
         asyncio.get_running_loop().call_soon(lambda: tell_active(self.consumers, self._members.announced))
 
     def add_permits(self, consumer: Consumer, permits: int) -> None:
         consumer.permits += permits
 
     def wake(self) -> None:
-        """Do nothing: no entry waits."""
+        """Does nothing: no entry waits."""
 
     def publish(self, entries: Sequence[bytes], message_counts: Sequence[int] | None) -> None:
-        """Deliver or drop each entry, now."""
+        """Delivers or drops each entry now."""
         dropped = 0
         choose = self._members.choose
         for index, entry in enumerate(entries):
@@ -125,21 +125,21 @@ class NonPersistentSubscription(WithMembers):
             DROPPED_AT_SUBSCRIPTION.inc(dropped)
 
     def ack(self, ledger_id: int, entry_id: int, consumer: Consumer) -> None:
-        """Do nothing: acknowledgements are not stored."""
+        """Does nothing: acknowledgements are not stored."""
 
     def ack_many(self, ledger_id: int, entry_ids: Sequence[int], consumer: Consumer) -> None:
-        """Do nothing: acknowledgements are not stored."""
+        """Does nothing: acknowledgements are not stored."""
 
     def ack_batch(
         self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
     ) -> None:
-        """Do nothing: acknowledgements are not stored."""
+        """Does nothing: acknowledgements are not stored."""
 
     def ack_cumulative(self, position: Position, consumer: Consumer) -> None:
-        """Do nothing: acknowledgements are not stored."""
+        """Does nothing: acknowledgements are not stored."""
 
     def when_persisted(self, done: Callable[[MagnetarError | None], None]) -> None:
         done(None)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Do nothing: nothing is redelivered."""
+        """Does nothing: nothing is redelivered."""

@@ -1,9 +1,10 @@
-"""A subscription of a persistent topic: its cursor, its consumers, and the loop that gives them entries.
+"""A subscription of a persistent topic: its cursor, its consumers, and the loop that delivers entries to
+them.
 
-`wake` may be called at any event that could let something go out (permits, acknowledgements, new entries, a
-socket with room, a finished read); the turn that follows asks the delivery anew, which asks the dispatcher
-and the entry source, so no event order can leave it stuck. A turn is a bounded slice of work; more work asks
-for another turn. The types of subscription differ in their deliveries (room `types`).
+`wake` may be called at any event that could allow a delivery (permits, acknowledgements, new entries, a
+writable socket, a finished read). The following turn checks the delivery again, which checks the dispatcher
+and the entry source, so no order of events can leave it stuck. A turn is a bounded amount of work; more work
+schedules another turn. The subscription types differ in their deliveries (package `types`).
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from pyroaring import BitMap
 
 _ROOM_MAX: Final = 1 << 62
-"""Messages that may be delivered unacknowledged where no limit holds."""
+"""Unacknowledged messages allowed where no limit applies."""
 
 TURN_BYTES_MAX: Final = 1024 * 1024
 
 
 class Subscription(WithMembers):
-    """Delivers a topic's entries to its consumers as its type promises, and takes their acknowledgements.
+    """Delivers a topic's entries to its consumers according to its type, and processes their
+    acknowledgements.
 
     Objects that only delivery needs exist while a consumer is connected, so an idle subscription is small.
     """
@@ -83,10 +85,10 @@ class Subscription(WithMembers):
         broker_limit: BrokerUnackedLimit | None = None,
         tenure: Tenure | None = None,
     ) -> None:
-        """Create a subscription without consumers over its cursor.
+        """Creates a subscription without consumers over its cursor.
 
         `unacked_max`: unacknowledged messages at which Shared and Key_Shared pause; 0: no limit. `tenure`
-        says whether this broker certainly owns the topic; None: it always does.
+        proves that this broker owns the topic; None: it always does.
         """
         super().__init__(Membership(cursor.name, ledger.name, config))
         self.name = cursor.name
@@ -103,9 +105,9 @@ class Subscription(WithMembers):
         self._delay_tick_ms = 0
         self._delay_gate: DelayGate | None = None
         self.dispatch_rate: DispatchRateGate | None = None
-        """Limits how fast entries go out; None: no rate limit."""
+        """Limits the rate of delivery; None: no rate limit."""
         self.idle_since: float | None = None
-        """When housekeeping first saw it without consumers; only used where subscriptions expire."""
+        """Time when housekeeping first found it without consumers; only used where subscriptions expire."""
         self._turn_scheduled = False
         self._unacked_max = unacked_max
         self._blocked_on_unacked = False
@@ -126,7 +128,7 @@ class Subscription(WithMembers):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties from its first consumer or an operator; stored with its cursor."""
+        """Properties set by its first consumer or an operator; stored with its cursor."""
         return self.cursor.properties
 
     @property
@@ -140,7 +142,7 @@ class Subscription(WithMembers):
 
     @property
     def acks_at_risk(self) -> int:
-        """Acknowledged entries that would be redelivered if this process ended now."""
+        """Acknowledged entries that would be redelivered if this process crashed now."""
         return self.cursor.acks_at_risk
 
     @property
@@ -150,12 +152,12 @@ class Subscription(WithMembers):
 
     @property
     def source(self) -> EntrySource | None:
-        """The entry source that it delivers from; None while no consumer is connected."""
+        """Its entry source; None while no consumer is connected."""
         return self._source
 
     @property
     def in_replay(self) -> int:
-        """Entries that were read and wait to be delivered; Shared and Key_Shared only."""
+        """Entries that were read and wait for delivery; Shared and Key_Shared only."""
         source, delivery = self._source, self._delivery
         if source is None or delivery is None or not self._members.individual:
             return 0
@@ -167,7 +169,7 @@ class Subscription(WithMembers):
         return self._members.individual and self._unacked_room() <= 0
 
     def _unacked_room(self) -> int:
-        """Return how many more messages may be delivered; 0 from a limit on until half of it."""
+        """Returns how many more messages may be delivered; 0 from a limit on until half of it."""
         if self._broker_limit is not None and self._broker_limit.pauses(self):
             return 0
         limit = self._unacked_max
@@ -182,9 +184,11 @@ class Subscription(WithMembers):
         return 0 if self._blocked_on_unacked else limit - unacked
 
     def why_not_dispatching(self) -> str | None:
-        """Explain in words what keeps entries from going out now; None when nothing does."""
+        """Explains in words what prevents delivery now; None when nothing does."""
         if self._tenure is not None and self._tenure.waited_for:
-            return "metadata is silent, and storage has not confirmed yet that the topic is this broker's"
+            return (
+                "metadata does not answer, and storage has not confirmed yet that this broker owns the topic"
+            )
         return explain(
             [] if self._delivery is None else self._delivery.candidates,
             self.backlog(),
@@ -197,17 +201,17 @@ class Subscription(WithMembers):
         )
 
     def limit_unacked(self, subscription_max: int, consumer_max: int) -> None:
-        """Change the limits on unacknowledged messages of Shared and Key_Shared; 0: none."""
+        """Changes the limits on unacknowledged messages of Shared and Key_Shared; 0: none."""
         self._unacked_max = subscription_max
         self._blocked_on_unacked = False
         for consumer in self.consumers:
             consumer.limit_unacked(consumer_max)
         self.wake()
 
-    # -- consumers come and go
+    # -- connecting and removing consumers
 
     def add_consumer(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
-        """Connect a consumer. Raises as `Membership.add`."""
+        """Connects a consumer. Raises as `Membership.add`."""
         self._members.add(consumer, sub_type)
         if self._delivery is None:
             self._delivery = self._begin()
@@ -218,7 +222,7 @@ class Subscription(WithMembers):
         self.wake()
 
     def _begin(self) -> Delivery:
-        """Create the delivery for the first consumer, starting after the mark-delete position."""
+        """Creates the delivery for the first consumer, starting after the mark-delete position."""
         kind, dispatcher = self._members.kind, self._members.dispatcher
         assert kind is not None, "set with the first consumer"
         self._source = EntrySource(
@@ -239,7 +243,7 @@ class Subscription(WithMembers):
         return kind.delivery(dispatcher, parts)
 
     def _add_delay_gate(self, source: EntrySource, *, late: bool) -> None:
-        """Keep delayed entries back; `late`: some may have gone out already."""
+        """Holds delayed entries back; `late`: some may have been delivered already."""
 
         def deliver_due(entries: Iterable[tuple[int, int]]) -> None:
             source.deliver_due(entries)
@@ -263,7 +267,7 @@ class Subscription(WithMembers):
         source.add_gate(self._delay_gate, schedules=True)
 
     def delay_delivery(self, tick_ms: int) -> None:
-        """Enable delayed delivery on Shared and Key_Shared with this tick; 0 disables it."""
+        """Enables delayed delivery on Shared and Key_Shared with this tick; 0 disables it."""
         before, self._delay_tick_ms = self._delay_tick_ms, tick_ms
         source = self._source
         if source is None or not self._members.individual or bool(before) == bool(tick_ms):
@@ -277,7 +281,7 @@ class Subscription(WithMembers):
             source.ask_again()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Disconnect a consumer; the entries that it holds unacknowledged are redelivered."""
+        """Disconnects a consumer; the entries that it holds unacknowledged are redelivered."""
         if not self._members.remove(consumer):
             return
         assert self._source is not None, "made with the first consumer"
@@ -300,20 +304,20 @@ class Subscription(WithMembers):
     # -- acknowledgement
 
     def ack(self, ledger_id: int, entry_id: int, consumer: Consumer) -> None:
-        """Acknowledge an entry, whichever of the subscription's consumers holds it."""
+        """Acknowledges an entry, whichever of the subscription's consumers holds it."""
         messages = self._settle(consumer, ledger_id, entry_id)
         if self.cursor.ack(ledger_id, entry_id):
             self._count_acks(consumer, messages or 1)
         elif messages:
-            # It was acknowledged and counted while it was being delivered; its holder may have room now.
+            # It was acknowledged and counted during its delivery; its holder may be unblocked now.
             self.wake()
 
     def ack_many(self, ledger_id: int, entry_ids: Sequence[int], consumer: Consumer) -> None:
-        """Acknowledge entries of one ledger, whichever of the subscription's consumers hold them."""
+        """Acknowledges entries of one ledger, whichever of the subscription's consumers hold them."""
         pending = consumer.pending
         before = pending.messages
         if self._members.individual and pending.remove_many(ledger_id, entry_ids) != len(entry_ids):
-            # Some were delivered to others, or acknowledged before.
+            # Some were delivered to other consumers, or acknowledged before.
             for other in self.consumers:
                 if other is not consumer and other.pending.remove_many(ledger_id, entry_ids):
                     self.wake()
@@ -326,7 +330,7 @@ class Subscription(WithMembers):
     def ack_batch(
         self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
     ) -> None:
-        """Acknowledge some messages of a batch entry; bit i of `acked_bits` is message i."""
+        """Acknowledges some messages of a batch entry; bit i of `acked_bits` is message i."""
         if self.cursor.is_acked(ledger_id, entry_id):
             self.ack(ledger_id, entry_id, consumer)
             return
@@ -345,13 +349,15 @@ class Subscription(WithMembers):
             self._count_acks(consumer, after - before)
 
     def ack_cumulative(self, position: Position, consumer: Consumer) -> None:
-        """Acknowledge everything up to and including `position`."""
+        """Acknowledges everything up to and including `position`."""
         before = self.cursor.backlog()
         self.cursor.ack_cumulative(position)
         self._count_acks(consumer, max(0, before - self.cursor.backlog()))
 
     def when_persisted(self, done: Callable[[MagnetarError | None], object]) -> None:
-        """Call `done` once the acknowledgements taken so far are durable; one flush serves a loop turn."""
+        """Calls `done` once all acknowledgements received so far are durable; one flush serves a turn of
+        the event loop.
+        """
         if self._ack_waiters is None:
             self._ack_waiters = []
             asyncio.get_running_loop().call_soon(self._flush_acks)
@@ -373,12 +379,14 @@ class Subscription(WithMembers):
             self.when_persisted(lambda _error: asyncio.get_running_loop().call_soon(self.tell_of_end))
         if self._broker_limit is not None:
             self._report_unacked(self._broker_limit)
-        # Only an unacked limit can turn an acknowledgement into something to deliver.
+        # Only a limit on unacknowledged messages can make an acknowledgement allow a delivery.
         if consumer.held_back_by is None or self._blocked_on_unacked:
             self.wake()
 
     def tell_of_end(self) -> None:
-        """Tell each consumer that the topic is terminated, after the answer to the last acknowledgement."""
+        """Notifies each consumer that the topic is terminated, after the response to the last
+        acknowledgement.
+        """
         if self.cursor.backlog():
             return
         for consumer in self.consumers:
@@ -389,7 +397,7 @@ class Subscription(WithMembers):
         limit.report(self, self.unacked_messages if self._members.individual else 0)
 
     def _settle(self, consumer: Consumer, ledger_id: int, entry_id: int) -> int:
-        """Remove the entry from its holder; returns how many of its messages were unacknowledged."""
+        """Removes the entry from its holder; returns how many of its messages were unacknowledged."""
         messages = consumer.pending.remove(ledger_id, entry_id)
         if messages or not self._members.individual:
             return messages
@@ -400,7 +408,7 @@ class Subscription(WithMembers):
         return holder.pending.remove(ledger_id, entry_id)
 
     def skip_to(self, position: Position) -> int:
-        """Acknowledge everything up to `position` because it expired or a quota is used up.
+        """Acknowledges everything up to `position` because it expired or exceeds a backlog quota.
 
         Returns how many entries were skipped.
         """
@@ -418,21 +426,23 @@ class Subscription(WithMembers):
         return max(0, before - self.cursor.backlog())
 
     def expire_to(self, position: Position, now_ms: int) -> int:
-        """Skip expired entries up to `position` and count them; returns how many were skipped."""
+        """Skips expired entries up to `position` and counts them; returns how many were skipped."""
         expired = self.skip_to(position)
         self.stats.messages_expired += expired
         self.stats.expired_at_ms = now_ms
         return expired
 
     def unread(self) -> int:
-        """Return how many entries were not read yet; without consumers, all after the mark-delete one."""
+        """Returns the number of entries not read yet; without consumers, all after the mark-delete
+        position.
+        """
         read = self.cursor.mark_delete if self._source is None else self._source.read_position
         return self._ledger.entries_between(read, self._ledger.last_position)
 
     # -- redelivery
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver `positions` (None: everything that the consumer holds) at its client's request."""
+        """Redelivers `positions` (None: everything that the consumer holds) at its client's request."""
         if self._delivery is not None:
             self._delivery.redeliver(consumer, positions, epoch)
             if self._broker_limit is not None:
@@ -440,17 +450,17 @@ class Subscription(WithMembers):
             self.wake()
 
     def rewind(self) -> None:
-        """Start again after the mark-delete position of a cursor that was moved."""
+        """Restarts after the mark-delete position of a cursor that was moved."""
         if self._delivery is not None:
             self._delivery.rewind()
             if self._outlet is not None:
-                self._outlet.sample = None  # what goes out now was durable long ago
+                self._outlet.sample = None  # redelivered entries have been durable for long
             self.wake()
 
     # -- dispatch
 
     def wake(self) -> None:
-        """Schedule a turn that checks whether entries can go out, after something changed."""
+        """Schedules a turn that checks whether entries can be delivered, after a change."""
         if self._delivery is not None and not self._turn_scheduled:
             self._turn_scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)

@@ -1,6 +1,6 @@
-"""Clients of a topic that moves to another broker: closed at once, and told when the new owner is known.
+"""Clients of a topic that moves to another broker: closed at once, notified when the new owner is known.
 
-Messages they send in between are ignored, like those of any closed producer; clients send them again to the
+Messages that they send in between are ignored, like those of any closed producer; clients resend them to the
 new owner.
 """
 
@@ -18,14 +18,16 @@ CloseFrame = Callable[[int, str | None, str | None], bytes]
 
 @dataclass(frozen=True, slots=True)
 class ClosedClient:
-    """A producer or consumer that the broker closed and whose client was not told yet."""
+    """A producer or consumer that the broker has closed and whose client is not notified yet."""
 
     peer: Peer
     id: int
     frame: CloseFrame
 
     def tell(self, owner: BrokerRegistration | None) -> None:
-        """Tell the client that it is closed, and that `owner` has the topic, or to look it up. PIP-307."""
+        """Notifies the client that it is closed, with the address of `owner`, or without one to look the
+        topic up. PIP-307.
+        """
         addresses = None if owner is None else _reached(owner, self.peer.listener)
         if addresses is None:
             tell_closed(self.peer, self.frame(self.id, None, None))
@@ -35,9 +37,10 @@ class ClosedClient:
 
 
 def _reached(owner: BrokerRegistration, listener: str | None) -> BrokerRegistration.Addresses | None:
-    """The addresses at which a client reaches the owner; None where they are uncertain, so that it looks up.
+    """The addresses at which a client reaches the owner; None when they are uncertain and the client has to
+    look the topic up.
 
-    A client that named no listener may have connected by any of them.
+    A client that named no listener may have connected through any of them.
     """
     if listener:
         return owner.listeners.get(listener)

@@ -1,4 +1,4 @@
-"""How topics are created, published to and deduplicated, as configured."""
+"""Configuration of topic creation, publishing and deduplication."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from magnetar.common.config.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishConfig:
-    """Limits on what producers send."""
+    """Limits on messages from producers."""
 
     message_bytes_max: int = setting(
-        5 * 1024 * 1024, "Largest payload of a message or batch, in bytes.", key="maxMessageSize", minimum=1
+        5 * 1024 * 1024,
+        "Maximum bytes of the payload of a message or batch.",
+        key="maxMessageSize",
+        minimum=1,
     )
     connection_pending_bytes_max: int = setting(
         16 * 1024 * 1024,
-        "Unconfirmed publish bytes of one connection at which it is no longer read; read on at half.",
+        "Unconfirmed publish bytes of one connection at which the broker stops reading it; reading "
+        "resumes at half.",
         key="magnetarPublishPendingBytesMaxPerConnection",
         minimum=1,
     )
@@ -27,47 +31,49 @@ class PublishConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """Which topics exist and how they come to be."""
+    """Topic domains, automatic creation, and limits of lookups and loads."""
 
     auto_creation: bool = setting(
         True,
-        "Create a topic when the first producer, consumer or reader asks for it.",
+        "Create a topic automatically when a producer, consumer or reader first uses it.",
         key="allowAutoTopicCreation",
     )
     auto_subscription_creation: bool = setting(
-        True, "Create a subscription when its first consumer connects.", key="allowAutoSubscriptionCreation"
+        True,
+        "Create a subscription automatically when its first consumer connects.",
+        key="allowAutoSubscriptionCreation",
     )
-    persistent_enabled: bool = setting(True, "Serve persistent topics.", key="enablePersistentTopics")
+    persistent_enabled: bool = setting(True, "Enable persistent topics.", key="enablePersistentTopics")
     non_persistent_enabled: bool = setting(
-        True, "Serve non-persistent topics.", key="enableNonPersistentTopics"
+        True, "Enable non-persistent topics.", key="enableNonPersistentTopics"
     )
     non_persistent_in_process_max: int = setting(
         1_000,
-        "Messages or batches to non-persistent topics that one connection may have in process; those beyond "
-        "are dropped.",
+        "Maximum messages or batches to non-persistent topics in process per connection; excess ones are "
+        "dropped.",
         key="maxConcurrentNonPersistentMessagePerConnection",
         minimum=1,
     )
     pattern_evaluation: bool = setting(
         True,
-        "Match patterns of topics for clients, and tell them when matching topics come and go.",
+        "Match topic patterns in the broker, and notify clients of created and deleted topics that match.",
         key="enableBrokerSideSubscriptionPatternEvaluation",
     )
     pattern_length_max: int = setting(
         50,
-        "Characters of a pattern of topics, its domain aside; longer ones are left to the client.",
+        "Maximum characters of a topic pattern, without its domain; clients match longer ones themselves.",
         key="subscriptionPatternMaxLength",
         minimum=0,
     )
     lookups_max: int = setting(
         50_000,
-        "Lookup requests in process at once; more get TooManyRequests.",
+        "Maximum lookup requests in process; further ones get TooManyRequests.",
         key="maxConcurrentLookupRequest",
         minimum=1,
     )
     loads_max: int = setting(
         5_000,
-        "Topics loading at once; more get TooManyRequests.",
+        "Maximum topics loading at once; further ones get TooManyRequests.",
         key="maxConcurrentTopicLoadRequest",
         minimum=1,
     )
@@ -75,36 +81,38 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeduplicationConfig:
-    """How messages that were stored before are recognized."""
+    """Settings of deduplication."""
 
     enabled: bool = setting(
         False,
-        "Store each message of a producer name once: one that is sent again, with a sequence id that is "
-        "stored already, is acknowledged and not stored.",
+        "Enable deduplication: a message whose sequence id is already stored for its producer name is "
+        "acknowledged but not stored again.",
         key="brokerDeduplicationEnabled",
     )
     snapshot_entries: int = setting(
         1_000,
-        "Entries of a topic after which the sequence ids of its producers are written down; those after the "
-        "last time are read when the topic is loaded.",
+        "Entries of a topic between two deduplication snapshots; entries after the last snapshot are "
+        "read when the topic is loaded.",
         key="brokerDeduplicationEntriesInterval",
         minimum=1,
     )
     snapshot_interval_s: int = setting(
         120,
-        "Seconds after an entry within which the sequence ids of a topic's producers are written down.",
+        "Maximum seconds from an entry to the next deduplication snapshot of its topic.",
         key="brokerDeduplicationSnapshotIntervalSeconds",
         minimum=1,
     )
     producers_max: int = setting(
         10_000,
-        "Producer names of a topic that are remembered, the latest active ones and all that are connected.",
+        "Maximum producer names per topic in the deduplication state: all connected ones, and the most "
+        "recently active others.",
         key="brokerDeduplicationMaxNumberOfProducers",
         minimum=1,
     )
     inactivity_min: int = setting(
         360,
-        "Minutes after which a producer name is forgotten that is not connected.",
+        "Minutes of inactivity after which a disconnected producer name is removed from the "
+        "deduplication state.",
         key="brokerDeduplicationProducerInactivityTimeoutMinutes",
         minimum=1,
     )

@@ -1,4 +1,6 @@
-"""Non-persistent topics: nothing is stored, and a receipt says only that the broker received the message."""
+"""Non-persistent topics: nothing is stored, and a receipt only confirms that the broker received the
+message.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from magnetar.common.runtime.clock import Clock
 
 
 class UnstoredEpoch:
-    """The topic epoch of a topic without storage; it starts at 0 with each load."""
+    """Topic epoch of a topic without storage; it starts at 0 with each load."""
 
     __slots__ = ("topic_epoch",)
 
@@ -26,7 +28,7 @@ class UnstoredEpoch:
         self.topic_epoch = 0
 
     async def raise_topic_epoch(self, at_least: int) -> int:
-        """Raise the epoch to the next one, or to `at_least` if that is more."""
+        """Raises the epoch to the next one, or to `at_least` if that is higher."""
         self.topic_epoch = max(self.topic_epoch + 1, at_least)
         return self.topic_epoch
 
@@ -50,7 +52,7 @@ class NonPersistentTopic(Topic):
         *,
         publish_limits: PublishLimits | None = None,
     ) -> None:
-        """`publish_limits`: None for a topic without limits on what is published."""
+        """Builds a topic; `publish_limits` is None for a topic without publish limits."""
         super().__init__(name, policies)
         self.stats = stats = NonPersistentTopicStats()
         self.producers = Producers(
@@ -83,8 +85,8 @@ class NonPersistentTopic(Topic):
         return 0
 
     def prove_ownership(self) -> None:
-        # A topic without a ledger has no proof.
-        self.abandon(OwnershipLost(f"{self.name}: metadata has not said for too long that it is ours"))
+        # A topic without a ledger has no proof of ownership.
+        self.abandon(OwnershipLost(f"{self.name}: metadata has not confirmed ownership for too long"))
 
     async def close(self) -> None:
         self.disconnect_clients()

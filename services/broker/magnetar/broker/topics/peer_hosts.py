@@ -14,6 +14,6 @@ def host_of(peer: Peer) -> str:
 
 
 def count_from_host_of(newcomer: Peer, present: Iterable[Peer], most: int) -> int:
-    """Count the clients that connect from the newcomer's host, up to `most`."""
+    """Counts the clients that connect from the newcomer's host, up to `most`."""
     host = host_of(newcomer)
     return sum(1 for _ in islice((peer for peer in present if host_of(peer) == host), most))

@@ -1,4 +1,4 @@
-"""Persistent topics: a managed ledger with producers that write to it and subscriptions that read it."""
+"""Persistent topics: a managed ledger with producers that write it and subscriptions that read it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ log = get_logger(__name__)
 
 
 class PersistentTopic(Topic):
-    """One persistent topic: composes its parts over a managed ledger, to which it listens.
+    """One persistent topic: composes its parts over a managed ledger, and is the ledger's listener.
 
-    It serves once `attach` has given it the ledger; its parts do not exist before.
+    It serves clients after `attach`; its parts do not exist before.
     """
 
     __slots__ = ("_context", "_copies", "_on_gone", "_tenure", "backlog", "ledger", "quota")
@@ -54,8 +54,10 @@ class PersistentTopic(Topic):
         *,
         lease: Lease | None = None,
     ) -> None:
-        """`on_gone` is called when the topic is lost. `lease` says how long the topic is certain to be this
-        broker's; None: there is no other broker.
+        """Builds a topic without its ledger.
+
+        `on_gone` is called when the topic is lost. `lease` tells how long this broker certainly owns the
+        topic; None without other brokers.
         """
         super().__init__(name, policies)
         self.stats = TopicStats()
@@ -65,9 +67,9 @@ class PersistentTopic(Topic):
         self._copies = 0
 
     async def attach(self, ledger: ManagedLedger) -> None:
-        """Serve from this managed ledger, which was opened with the topic as its listener.
+        """Starts serving from this managed ledger, which was opened with the topic as its listener.
 
-        Raises StorageError when the state of deduplication cannot be read.
+        Raises StorageError when the deduplication state cannot be read.
         """
         context, limits = self._context, self._context.publish_limits
         self.ledger = ledger
@@ -124,7 +126,7 @@ class PersistentTopic(Topic):
     async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
         await super().add_producer(producer, waits)
         if self.publishing.deduplicates:
-            # Runs that a former connection left in flight count for the last sequence id.
+            # Runs in flight from an earlier connection count for the last sequence id.
             try:
                 await self.publishing.settled(producer.name)
                 self.producers.check_connected(producer)
@@ -135,18 +137,18 @@ class PersistentTopic(Topic):
     # Messages
 
     def on_confirmed(self, publishes: list[tuple[Run, object]]) -> None:
-        """Send the receipts of runs that are durable, and wake the subscriptions."""
+        """Sends the receipts of durable runs, and wakes the subscriptions."""
         self.publishing.confirmed(publishes)
         self.subscriptions.wake(publishes[0][0])
 
     def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
-        """Answer runs that storage has given up on: nothing of them is stored."""
+        """Sends errors for runs that storage has refused: none of their entries is stored."""
         self.publishing.refused(publishes, error)
 
     def on_lost(self, error: StorageError) -> None:
-        """Close the connections of all clients: another owner has the topic, or its storage is gone.
+        """Closes the connections of all clients: another broker owns the topic, or its storage is lost.
 
-        No SendError is sent: it is unknown whether unconfirmed messages are stored.
+        No SendError is sent, because unconfirmed messages may be stored.
         """
         log.error("topic lost", topic=self.name.full, error=str(error))
         self.state.closing = True
@@ -159,7 +161,7 @@ class PersistentTopic(Topic):
         self._on_gone(self)
 
     def give_up(self) -> None:
-        """Give up on all runs that are not confirmed; they are never answered."""
+        """Gives up on all unconfirmed runs; their producers get no answer."""
         self.publishing.give_up()
 
     async def terminate(self) -> Position:
@@ -226,7 +228,7 @@ class PersistentTopic(Topic):
     # Ownership
 
     def prove_ownership(self) -> None:
-        """Append to the cursor ledger, which another owner fences before it delivers anything.
+        """Appends to the cursor ledger, which another owner fences before it delivers anything.
 
         A topic without a cursor ledger proves its ownership by its next data append.
         """

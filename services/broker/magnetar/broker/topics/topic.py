@@ -47,8 +47,8 @@ class Topic(ABC):
         self.name = name
         self.state = TopicState(name, policies)
         self.inactive_since: float | None = None
-        """When housekeeping first found the topic unused, by the monotonic clock; None since a client came
-        or went.
+        """Monotonic time when housekeeping first found the topic unused; None since a client connected or
+        left.
         """
 
     @property
@@ -67,7 +67,7 @@ class Topic(ABC):
 
     @abstractmethod
     def apply_policies(self, policies: EffectivePolicies) -> None:
-        """Put these policies in force. Called from the event loop, also when nothing differs."""
+        """Puts these policies in force. Called from the event loop, also when nothing differs."""
 
     # Clients
 
@@ -77,28 +77,28 @@ class Topic(ABC):
         return self.producers.present or self.subscriptions.have_consumers
 
     async def add_producer(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
-        """Connect a producer; see `Producers.add` for `waits` and for what is raised."""
+        """Connects a producer; see `Producers.add` for `waits` and for the errors raised."""
         await self.producers.add(producer, waits)
 
     def remove_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
-        """Disconnect a consumer that its client closed; what it held is delivered again to others."""
+        """Disconnects a consumer that its client closed; what it held is delivered again to others."""
         self.inactive_since = None
         self.subscriptions.remove_consumer(subscription, consumer)
 
     def disconnect_clients(self) -> None:
-        """Close the topic to clients, and tell all producers and consumers.
+        """Closes the topic to clients, and notifies all producers and consumers.
 
-        Their connections stay open, except those of clients too old to be told.
+        Their connections stay open, except those of clients too old for CloseProducer and CloseConsumer.
         """
         self.state.closing = True
         self.producers.disconnect_all()
         self.subscriptions.disconnect_all()
 
     def close_for_transfer(self) -> list[ClosedClient]:
-        """Close the topic to clients, because it moves to another broker.
+        """Closes the topic to clients, because it moves to another broker.
 
-        Returns the clients that have to be told once that broker has it; producers that wait for exclusive
-        access are told at once.
+        Returns the clients that the caller notifies once that broker owns the topic; producers that wait for
+        exclusive access are notified at once.
         """
         self.state.closing = True
         return [*self.producers.close_all(), *self.subscriptions.close_all()]
@@ -106,10 +106,11 @@ class Topic(ABC):
     # Messages
 
     async def terminate(self) -> Position:
-        """Take no more messages, forever; returns the last position once that is durable. Idempotent.
+        """Terminates the topic: it permanently accepts no more messages. Returns the last position once that
+        is durable. Idempotent.
 
-        Producers are disconnected and new ones are refused; a consumer is told of the end of the topic once
-        its subscription has acknowledged everything. Raises NotAllowed, ServiceNotReady, StorageError.
+        Producers are disconnected and new ones are refused; a consumer is notified of the end of the topic
+        once its subscription has acknowledged everything. Raises NotAllowed, ServiceNotReady, StorageError.
         """
         raise NotAllowed(f"topic {self.name} is non-persistent: it cannot be terminated")
 
@@ -126,7 +127,9 @@ class Topic(ABC):
         return False
 
     def expect_publish(self) -> None:
-        """Prepare for a publisher that was active at the former owner, so that it waits for nothing."""
+        """Prepares for a publisher that was active at the previous owner, so that its first publish does not
+        wait.
+        """
         return  # nothing of a non-persistent topic is stored
 
     # Figures
@@ -168,7 +171,7 @@ class Topic(ABC):
 
     @property
     def backlog_bytes(self) -> int:
-        """About how many bytes the slowest durable subscription is behind."""
+        """Approximate backlog of the slowest durable subscription, in bytes."""
         return 0
 
     @property
@@ -178,19 +181,25 @@ class Topic(ABC):
 
     @property
     def oldest_backlog_age_s(self) -> int:
-        """Age of the oldest message in a backlog; -1 without one, and when it would have to be read."""
+        """Age in seconds of the oldest message in a backlog; -1 without one, or when it would have to be
+        read.
+        """
         return -1
 
     # Ownership
 
     @abstractmethod
     def prove_ownership(self) -> None:
-        """Make sure that the topic is still this broker's while metadata is unreachable, or `abandon` it."""
+        """Checks that this broker still owns the topic while metadata is unreachable; calls `abandon` if it
+        does not.
+        """
 
     def abandon(self, error: OwnershipLost) -> None:
-        """Stop at once, without writing: another broker serves the topic from now on."""
+        """Stops at once, without writing: another broker serves the topic from now on."""
         self.disconnect_clients()
 
     @abstractmethod
     async def close(self) -> None:
-        """Tell the clients, wait until everything taken is confirmed, flush cursors, release the ledgers."""
+        """Notifies the clients, waits until everything published is confirmed, flushes cursors, releases the
+        ledgers.
+        """

@@ -1,4 +1,4 @@
-"""Everything that the topics of one broker share."""
+"""State shared by the topics of one broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magnetar.common.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class TopicContext:
-    """Borrowed by each topic; None leaves out a limit."""
+    """Dependencies that each topic borrows; None disables a limit."""
 
     config: TopicSettings
     budget: ByteBudget

@@ -1,4 +1,4 @@
-"""The state that all parts of one topic share: its name, its policies, and whether it still serves."""
+"""State shared by the parts of one topic: its name, its policies, and whether it serves clients."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ class TopicState:
         self.policies = policies
         """The policies in force; shared with the namespace's other topics that have none of their own."""
         self.closing = False
-        """True once the topic is being closed, moved or lost; it never opens again."""
+        """True once the topic is being closed, moved or lost; it never serves again."""
         self.terminated = False
-        """True once the topic takes no more messages, forever; it still serves consumers."""
+        """True once the topic is terminated: it permanently accepts no more messages but still serves
+        consumers.
+        """
 
     def check_open(self) -> None:
         """Raises ServiceNotReady when the topic is being closed."""
@@ -30,4 +32,4 @@ class TopicState:
         """Raises ServiceNotReady when the topic is being closed, TopicTerminated when it was terminated."""
         self.check_open()
         if self.terminated:
-            raise TopicTerminated(f"topic {self.name} was terminated: it takes no more producers")
+            raise TopicTerminated(f"topic {self.name} is terminated: it accepts no more producers")

@@ -1,7 +1,7 @@
-"""The asyncio shell of a client connection: bytes from the socket to the codec, events to the handlers.
+"""The asyncio side of a client connection: bytes from the socket to the codec, commands to the handlers.
 
-Thin on purpose: parsing is in common.wire, what commands do in handlers. What is here is what needs a socket:
-one write a turn of the event loop, keep-alive, back-pressure in both directions, and closing.
+Parsing is in common.wire, and command logic in handlers. This module has only what needs a socket: one write
+per turn of the event loop, keepalive, back-pressure in both directions, and closing.
 """
 
 from __future__ import annotations
@@ -29,29 +29,31 @@ log = get_logger(__name__)
 
 PROTOCOL_ERRORS = Counter(
     "magnetar_protocol_errors_total",
-    "Connections closed because the client broke the protocol, by kind of error.",
+    "Connections closed because of a protocol error of the client, by kind of error.",
     ["reason"],
     registry=REGISTRY,
 )
 
 REFUSED_COMMANDS = Counter(
     "magnetar_refused_commands_total",
-    "Commands that were answered with an error, by command and code.",
+    "Commands answered with an error, by command and code.",
     ["command", "code"],
     registry=REGISTRY,
 )
 
 REQUESTS_MAX: Final = 10_000
-"""Requests of one connection in process at once; more are answered TooManyRequests."""
+"""Maximum requests of one connection in process; further ones are answered with TooManyRequests."""
 
 UNANSWERED_MAX: Final = 1_000
-"""Commands without an answer in process at once (Acks that wait for storage); then nothing more is read."""
+"""Maximum commands in process that need no response (Acks that wait for storage); at the limit, reading
+pauses.
+"""
 
 JOIN_BYTES_MAX: Final = 64 * 1024
-"""Up to this average piece, queued output is joined to one buffer; larger pieces go as they are."""
+"""Maximum average bytes of queued buffers that are joined into one; larger buffers are written separately."""
 
 UNSENT_BYTES_MIN: Final = 64 * 1024
-"""From so many bytes on, what a socket has not taken counts against the process' memory budget."""
+"""Unsent bytes of a socket from which on they count against the process's memory budget."""
 
 UNSENT_WATCH_S: Final = 0.1
 
@@ -59,17 +61,21 @@ NO_REQUEST_ID: Final = 2**64 - 1
 """The request id of an error that answers no request in particular."""
 
 LAST_LOOK_S: Final = 0.05
-"""Before silence counts: when this process stood still, what the peer said waits unread in the socket."""
+"""Seconds to read pending input before a connection counts as silent: after a suspension of the process, the
+peer's bytes wait unread in the socket.
+"""
 
 LAST_BYTES_S: Final = 5.0
-"""How long a client may take for what is on its way to it when its connection is closed."""
+"""Seconds that a client may take to read its remaining output when its connection is closed."""
 
 UNREAD_FACTOR: Final = 8
-"""A client whose write buffer is this many times over its limit is not read on: it does not read either."""
+"""Multiple of the write buffer limit at which the broker stops reading from a client, because the client does
+not read either.
+"""
 
 
 class ConnectionSet(Protocol):
-    """Where connections are registered while they live."""
+    """Set of open connections."""
 
     def add(self, connection: Connection) -> None: ...
     def discard(self, connection: Connection) -> None: ...
@@ -188,7 +194,7 @@ class Connection(asyncio.Protocol):
             self._fail(error)
         except MagnetarError as error:
             self._answer_error(command, error)
-        except Exception as error:  # a bug of ours must not leave the client waiting
+        except Exception as error:  # a bug of the broker must not leave the client waiting
             log.exception("command failed", peer=self.address, command=BaseCommand.Type.Name(command.type))
             self._answer_error(command, error)
         finally:
@@ -212,7 +218,7 @@ class Connection(asyncio.Protocol):
                 peer=self.address,
                 command=name,
                 commands=count,
-                # Also where it is refused at once, before it is served.
+                # Also counted when the command is refused at once, before it is served.
                 request_id=self._id_of(command),
                 error=f"{type(error).__name__}: {error}",
             )
@@ -224,7 +230,7 @@ class Connection(asyncio.Protocol):
             self.write(answer)
 
     def _fail(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: say what was wrong, then close; no other client is affected."""
+        """Handles a protocol error of the peer: sends the error, then closes; no other client is affected."""
         PROTOCOL_ERRORS.labels(error.reason).inc()
         self.write(commands.error(NO_REQUEST_ID, code_of(error), str(error)))
         self.close(f"protocol error: {error}")
@@ -262,7 +268,7 @@ class Connection(asyncio.Protocol):
             self._count_unsent()
 
     def _count_unsent(self) -> None:
-        """Charge what the socket has not taken to the process' budget, and look again until it is gone."""
+        """Charges unsent bytes to the process's budget, and checks again until they are sent."""
         unsent = 0
         if self.connected:
             size = self._transport.get_write_buffer_size()
@@ -316,12 +322,13 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._transport.close()
         if self._transport.get_write_buffer_size():
-            # What the client does not read would keep socket and buffer for as long as it stands still.
+            # A client that does not read would otherwise keep socket and buffer for as long as it is
+            # suspended.
             self._loop.call_later(LAST_BYTES_S, self._transport.abort)
         self._gone()
 
     def refuse(self, reason: str) -> None:
-        """Send the reason why this connection is refused, and close it."""
+        """Sends the reason for refusing this connection, and closes it."""
         self.write(commands.error(NO_REQUEST_ID, ServerError.NotAllowedError, reason))
         self.close(reason)
 
@@ -329,7 +336,7 @@ class Connection(asyncio.Protocol):
         if not self.connected:
             return False
         if not self._liveness_timeout_s or self._pauses:
-            # Without the check, or while we do not read what it sends, nothing says that it is dead.
+            # Without the check, or while we do not read from it, a dead connection is not detected.
             return True
         sign: asyncio.Future[None] = self._loop.create_future()
         self._life_signs.append(sign)
@@ -350,7 +357,7 @@ class Connection(asyncio.Protocol):
                 sign.set_result(None)
 
     def _check_alive(self) -> None:
-        """Once per keep-alive interval: ping when the line was silent, close when it stays so."""
+        """Runs once per keepalive interval: pings a silent connection, and closes it when it stays silent."""
         silent = self._pinged and not self._heard and not self._pauses
         if (silent or not self._client.connected) and not self._looked_again:
             self._looked_again = True
@@ -365,7 +372,7 @@ class Connection(asyncio.Protocol):
         elif silent:
             self.close("no answer to Ping within the keep-alive interval")
             return
-        # While its Pings lie unread, ours tell the peer that we live.
+        # While the peer's Pings lie unread, our own Pings tell it that we are alive.
         if not self._heard and (not self._pinged or self._pauses):
             self._pinged = True
             self.write(commands.PING)

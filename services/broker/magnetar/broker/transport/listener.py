@@ -15,15 +15,17 @@ from prometheus_client import Counter
 log = get_logger(__name__)
 
 BACKLOG = 1024
-"""Connections that may wait to be accepted."""
+"""Maximum connections that wait to be accepted."""
 
 REFUSED_CONNECTIONS = Counter(
-    "magnetar_refused_connections_total", "Connections over brokerMaxConnections.", registry=REGISTRY
+    "magnetar_refused_connections_total",
+    "Connections refused because of brokerMaxConnections.",
+    registry=REGISTRY,
 )
 
 
 class Listener:
-    """Accepts client connections; knows those that live."""
+    """Accepts client connections and tracks the open ones."""
 
     def __init__(self, services: Services, tls: ssl.SSLContext | None = None) -> None:
         self._services = services
@@ -31,7 +33,7 @@ class Listener:
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self.accepted = 0
-        """Connections since the start, those that are gone included."""
+        """Connections accepted since the start, including closed ones."""
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -40,7 +42,7 @@ class Listener:
         return iter(list(self._connections))
 
     def add(self, connection: Connection) -> None:
-        """A connection was accepted; refused at once when there are too many."""
+        """Registers an accepted connection; refuses it at once over brokerMaxConnections."""
         self.accepted += 1
         self._connections.add(connection)
         limit = self._services.config.listener.connections_max
@@ -52,7 +54,9 @@ class Listener:
         self._connections.discard(connection)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which differs from `port` only for 0. Raises OSError when it is taken."""
+        """Starts listening; returns the port, which differs from `port` only for 0. Raises OSError when it is
+        in use.
+        """
 
         def connect() -> Connection:
             return Connection(self._services, self)
@@ -68,7 +72,7 @@ class Listener:
             self._server.close()
 
     async def close(self) -> None:
-        """Close every connection after what is queued for it was written."""
+        """Closes every connection after its queued bytes were written."""
         self.stop_accepting()
         for connection in self:
             connection.close("the broker is shutting down")

@@ -1,1 +1,1 @@
-"""Discovery's answers to commands: no socket, no task of its own."""
+"""Discovery's command handlers; they own no sockets and no tasks."""

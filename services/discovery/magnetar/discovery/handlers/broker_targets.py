@@ -1,7 +1,6 @@
-"""Which brokers a client may be connected to: those that metadata knows, by any of their addresses.
+"""Targets of proxied connections: brokers registered in metadata, by any of their addresses.
 
-Nothing else may be reached through discovery, whatever a client asks for: otherwise it would open the network
-behind it to everybody in front of it.
+Discovery refuses all other targets. Otherwise it would give every client access to the network behind it.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from magnetar.common.metadata.values import BrokerRegistration
 _SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
 
 WANTED_CHARS_SHOWN: Final = 256
-"""Longest name of a requested target, in errors and logs."""
+"""Maximum length of a requested target in errors and logs."""
 
 
 def broker_at(wanted: str, brokers: Iterable[BrokerRegistration]) -> BrokerRegistration:
-    """The broker with this address, written `host:port` or as a URL. Raises NotAllowed when there is none."""
+    """Return the broker with this address, `host:port` or a URL. Raises NotAllowed when there is none."""
     address = _host_and_port(wanted)
     for broker in brokers:
         if address in (_host_and_port(url) for url in _urls(broker)):
             return broker
     raise NotAllowed(
-        f"{wanted[:WANTED_CHARS_SHOWN]!r} is no address of a broker of this cluster, and nothing else is "
-        "reached through discovery; look the topic up again"
+        f"{wanted[:WANTED_CHARS_SHOWN]!r} is not the address of a broker of this cluster; discovery connects "
+        "to brokers only; look the topic up again"
     )
 
 
 def reached_at(broker: BrokerRegistration) -> tuple[str, int]:
-    """Host and port at which this process reaches the broker: its own address, not that of a listener.
+    """Return host and port for connections to the broker: its own address, not an advertised listener.
 
-    Raises ServiceNotReady when it has none without TLS.
+    Raises ServiceNotReady when the broker has no address without TLS.
     """
     url = broker.addresses.broker_url
     try:
@@ -43,8 +42,8 @@ def reached_at(broker: BrokerRegistration) -> tuple[str, int]:
             parts.hostname.encode("idna")  # as who connects does
             return parts.hostname, parts.port
     except ValueError:
-        pass  # no number for a port, or a name that cannot be
-    raise ServiceNotReady(f"broker {broker.broker_id} has no address for discovery: {url!r}")
+        pass  # An invalid port or host name.
+    raise ServiceNotReady(f"broker {broker.broker_id} registered no usable address: {url!r}")
 
 
 def _urls(broker: BrokerRegistration) -> Iterator[str]:

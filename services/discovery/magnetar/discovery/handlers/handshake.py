@@ -1,4 +1,4 @@
-"""Connect: the first command of every connection, which says what the connection is for."""
+"""Connect: the first command of every connection, which declares its purpose."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from magnetar.common.wire.frame import MESSAGE_BYTES_MAX, encode_command
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, FeatureFlags
 
 NAME: Final = "Magnetar discovery"
-"""How the version of every discovery begins, whatever its release."""
+"""Prefix of the version string of every discovery release."""
 
 VERSION: Final = f"{NAME} {version('magnetar-discovery')}"
 
 _FLAGS: Final = FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
-"""Features supported here. Watches of topics, for one, are a broker's."""
+"""Supported features. Topic watches, for example, need a broker."""
 
 
 def check_connect(command: BaseCommand) -> str:
-    """The broker that the client wants to be connected to; empty when it only asks questions.
+    """Return the broker that the client wants to be connected to; empty for lookups.
 
-    Raises ProtocolError when the command is no Connect.
+    Raises ProtocolError when the command is not Connect.
     """
     if command.type != BaseCommand.CONNECT:
         raise ProtocolError(f"the first command is {BaseCommand.Type.Name(command.type)}, not CONNECT")
@@ -30,7 +30,7 @@ def check_connect(command: BaseCommand) -> str:
 
 
 def connected(command: BaseCommand) -> bytes:
-    """The answer to a client that asks questions. Credentials are ignored: no client is refused."""
+    """Return the response for a lookup connection. Credentials are ignored: there is no authentication."""
     return commands.connected(
         server_version=VERSION,
         protocol_version=min(command.connect.protocol_version, commands.PROTOCOL_VERSION),
@@ -40,6 +40,6 @@ def connected(command: BaseCommand) -> bytes:
 
 
 def passed_on(command: BaseCommand) -> bytes:
-    """The client's own Connect for the broker, which is to answer it, fields that we do not know included."""
+    """Return the client's Connect command for the broker, which answers it; unknown fields are kept."""
     command.connect.ClearField("proxy_to_broker_url")
     return encode_command(command)

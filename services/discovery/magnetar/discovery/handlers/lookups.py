@@ -1,4 +1,4 @@
-"""Where a topic is served, how many partitions it has, and what has to be asked of a broker."""
+"""Handlers for topic lookups, partition metadata, and requests that brokers answer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandLookupTopic
 from magnetar.discovery.handlers.services import Services
 
 ANSWER_TIMEOUT_S: Final = 20.0
-"""Seconds for a broker's answer before the client has to retry; clients wait for 30 s."""
+"""Timeout of a broker's response, in seconds, before the client must retry; clients wait for 30 s."""
 
 
 def lookup(services: Services, command: BaseCommand) -> bytes | Coroutine[Any, Any, bytes]:
-    """Connect to the owner. What is owned is answered at once; what is not is assigned first.
+    """Answer a lookup with the owner broker. An unowned bundle is assigned first.
 
-    Every answer is final (authoritative): it names the current owner without another lookup.
+    Every response is authoritative: it names the current owner, so that no further lookup is needed.
     """
     request = command.lookupTopic
     topic = TopicName.parse(request.topic)
@@ -50,8 +50,8 @@ def _connect(services: Services, request: CommandLookupTopic, owner: BrokerRegis
     through = services.config.proxy.through_service_url
     broker_url_tls = addresses.broker_url_tls
     if through and not broker_url_tls:
-        # Nobody connects to it. A client that has TLS with a load balancer before us names the broker by this
-        # one alone, and without it would name none.
+        # Not used for connections. A client that uses TLS to a load balancer names the broker only by this
+        # URL.
         broker_url_tls = addresses.broker_url.replace("pulsar://", "pulsar+ssl://", 1)
     return commands.lookup_connect(
         request.request_id,
@@ -62,7 +62,7 @@ def _connect(services: Services, request: CommandLookupTopic, owner: BrokerRegis
 
 
 async def partitions(services: Services, command: BaseCommand) -> bytes:
-    """The number of partitions. A topic that is missing is asked of a broker, which may create it."""
+    """Return the number of partitions. For a missing topic, call a broker, which may create it."""
     request = command.partitionMetadata
     topic = TopicName.parse(request.topic)
     with services.question():
@@ -73,7 +73,7 @@ async def partitions(services: Services, command: BaseCommand) -> bytes:
 
 
 async def passed_on(services: Services, command: BaseCommand) -> bytes:
-    """Requests that any broker answers: topics of a namespace, some known only to brokers, and schemas."""
+    """Forward a request to any broker: lists of topics (some are known only to brokers) and schemas."""
     with services.question():
         return await _asked(services, command)
 

@@ -1,4 +1,4 @@
-"""How many partitions a topic has, by what metadata says of it."""
+"""Partition counts of topics, from metadata."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_PARTITIONED: Final = 0
 
 
 class PartitionCounts:
-    """Reads metadata; changes nothing there."""
+    """Reads partition counts from metadata; read-only."""
 
     __slots__ = ("_keys", "_metadata")
 
@@ -22,9 +22,10 @@ class PartitionCounts:
         self._keys = keys
 
     async def of(self, topic: TopicName) -> int | None:
-        """The number of partitions, 0 of a topic without; None when metadata knows no such topic.
+        """Return the number of partitions, 0 for a non-partitioned topic; None when the topic is not in
+        metadata.
 
-        A non-persistent topic without partitions is known to its broker only. Raises MetadataError.
+        Non-partitioned non-persistent topics are known only to their broker. Raises MetadataError.
         """
         found = await self._metadata.get(self._keys.partitioned_topic(topic))
         if found is not None:

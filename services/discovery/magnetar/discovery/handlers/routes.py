@@ -1,4 +1,4 @@
-"""Which handler answers which command."""
+"""Routes commands to their handlers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.discovery.handlers import lookups
 from magnetar.discovery.handlers.services import Services
 
 Answer = bytes | Coroutine[Any, Any, bytes] | None
-"""At once, once it is awaited, or none."""
+"""A response, an awaitable response, or none."""
 
 _T = BaseCommand.Type
 
@@ -24,19 +24,21 @@ ROUTES: Final[dict[int, Callable[[Services, BaseCommand], Answer]]] = {
     _T.PING: lambda services, command: commands.PONG,
     _T.PONG: lambda services, command: None,
 }
-"""Command type -> what answers it, on a connection that began with Connect."""
+"""Handlers by command type, for connections that completed Connect."""
 
 
 def answer(services: Services, command: BaseCommand) -> Answer:
-    """The answer to a command. Raises MagnetarError, to be answered as such, also when awaited."""
+    """Return the response to a command. Raises MagnetarError, also when awaited; it becomes an error
+    response.
+    """
     handler = ROUTES.get(command.type)
     if handler is not None:
         return handler(services, command)
     if command.type == _T.CONNECT:
         raise ProtocolError("Connect was sent twice on one connection")
     why = (
-        f"this is a discovery service, which serves no topics: {_T.Name(command.type)} goes to the broker "
-        "that a lookup names"
+        f"a discovery service does not serve topics: send {_T.Name(command.type)} to the broker "
+        "that a lookup returns"
     )
     if command.type == _T.SEND:
         send = command.send

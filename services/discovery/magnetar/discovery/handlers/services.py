@@ -17,10 +17,10 @@ from magnetar.discovery.handlers.partitions import PartitionCounts
 
 
 class Brokers(Protocol):
-    """Answers requests that only a broker can."""
+    """Forwards requests to brokers."""
 
     async def ask(self, command: BaseCommand) -> BaseCommand:
-        """Any broker's answer to a command that has a request id; the answer's is the same.
+        """Return any broker's response to a command; it has the command's request id.
 
         Raises ServiceNotReady when no broker answers, TooManyRequests.
         """
@@ -36,13 +36,13 @@ class Services:
     partitions: PartitionCounts
     brokers: Brokers
     in_process: int = 0
-    """Requests that were sent to a broker."""
+    """Number of requests in progress that need a broker."""
 
     @contextmanager
     def question(self) -> Iterator[None]:
-        """One question in process. Raises TooManyRequests when there are too many."""
+        """Count a request in progress. Raises TooManyRequests at the limit."""
         if self.in_process >= self.config.lookups.lookups_max:
-            raise TooManyRequests("too many lookups at once (maxConcurrentLookupRequests); look up again")
+            raise TooManyRequests("too many concurrent lookups (maxConcurrentLookupRequests); look up again")
         self.in_process += 1
         try:
             yield
@@ -50,6 +50,6 @@ class Services:
             self.in_process -= 1
 
     def owner(self, topic: TopicName) -> BrokerRegistration | None:
-        """The broker that serves the topic, as far as is known here."""
+        """Return the owner broker of the topic, from the metadata mirror."""
         bundle = self.finder.rings.bundle_of(topic)
         return None if bundle is None else self.finder.owner(topic.namespace, bundle)

@@ -1,7 +1,7 @@
-"""Carrying HTTP requests to brokers, for clients that cannot reach these themselves.
+"""Forwards HTTP requests to brokers, for clients that cannot reach brokers directly.
 
-As with the binary protocol, nothing but brokers that metadata knows is reached, and by the addresses that
-they registered. A broker that sends the caller to another one is followed here: the caller could not.
+As in the binary protocol, only brokers registered in metadata are called, at their registered addresses.
+Redirects between brokers are followed here, because the client cannot follow them.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from magnetar.discovery.config import ProxyConfig
 log = get_logger(__name__)
 
 BODY_BYTES_MAX: Final = 1 << 20
-"""Longest body that brokers accept. It is buffered whole, since a broker may redirect the request."""
+"""Maximum body size, in bytes, as in brokers. Bodies are buffered: a broker may redirect the request."""
 
 BODIES_BYTES_MAX: Final = 32 << 20
-"""Bytes of all pending bodies: slow callers must not take the memory of connections."""
+"""Maximum total bytes of pending bodies, so that slow callers cannot exhaust memory."""
 
 BODY_S: Final = 20.0
-"""For a body to arrive."""
+"""Timeout of receiving a body, in seconds."""
 
 HOPS_MAX: Final = 4
-"""Brokers that one request is sent to: who owns a topic may change meanwhile, but not for ever."""
+"""Maximum redirects of one request: ownership may change meanwhile."""
 
 CALLS_MAX: Final = 256
 IDLE_S: Final = 15.0
-"""That a connection to a broker is kept for the next request; brokers keep it longer."""
+"""Seconds that an idle connection to a broker is kept for reuse; brokers keep it longer."""
 
 PIECE_BYTES: Final = 1 << 16
 
 _VIA: Final = "magnetar-discovery"
-"""Marks a carried request: a discovery that receives it detects a loop."""
+"""Header that marks a forwarded request, so that a discovery detects a loop."""
 
 _OF_ONE_CONNECTION: Final = frozenset(
     {
@@ -70,7 +70,7 @@ Headers = list[tuple[str, str]]
 
 
 class HttpForwarder:
-    """Sends requests to brokers and their answers back. `close` ends its connections."""
+    """Forwards requests to brokers and returns their responses. `close` ends its connections."""
 
     def __init__(self, directory: BrokerDirectory, config: ProxyConfig) -> None:
         self._directory = directory
@@ -82,14 +82,16 @@ class HttpForwarder:
     async def carry(
         self, request: web.Request, brokers: Sequence[BrokerRegistration], asked: str
     ) -> web.StreamResponse:
-        """The answer of the first of `brokers` that can be reached, to its path and query `asked`.
+        """Return the response of the first reachable broker of `brokers` to the path and query `asked`.
 
-        Raises ServiceNotReady when none can be, HTTPException for a body that does not come.
+        Raises ServiceNotReady when none is reachable, HTTPException when the body does not arrive.
         """
-        # All of them: callers and proxies add lines of their own.
+        # All values: callers and proxies add header lines.
         if any(_VIA in via for via in request.headers.getall("Via", ())):
             return refused(
-                508, "this request was forwarded before: the HTTP address of a broker is that of discovery"
+                508,
+                "forwarding loop: a broker registered the HTTP address of a discovery; set its "
+                "advertisedAddress",
             )
         expected = _body_bytes(request)
         if self._bodies_bytes + expected > BODIES_BYTES_MAX:
@@ -128,7 +130,7 @@ class HttpForwarder:
         return refused(508, f"brokers redirected this request {HOPS_MAX} times; try again")
 
     async def close(self) -> None:
-        """End every connection to brokers; idempotent."""
+        """Close all connections to brokers. Idempotent."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -141,10 +143,11 @@ class HttpForwarder:
         headers: Headers,
         body: bytes,
     ) -> aiohttp.ClientResponse | web.Response:
-        why = "no broker is up"
+        why = "no broker is available"
         for broker in brokers:
             try:
-                # Only who could not be connected to has certainly done nothing: then another one is asked.
+                # Only a failed connect guarantees that the request was not executed; then another broker is
+                # tried.
                 return await self._opened().request(
                     method,
                     yarl.URL(_http_url(broker).rstrip("/") + asked, encoded=True),
@@ -156,19 +159,22 @@ class HttpForwarder:
                 why = f"broker {broker.broker_id} cannot be reached: {error}"
                 if count := self._unreachable.note(asyncio.get_running_loop().time()):
                     log.warning(
-                        "cannot carry http to a broker", broker=broker.broker_id, why=why, requests=count
+                        "forwarding an HTTP request to a broker failed",
+                        broker=broker.broker_id,
+                        why=why,
+                        requests=count,
                     )
             except TimeoutError:
                 limit_s = self._config.read_timeout_ms / 1000
                 return refused(504, f"broker {broker.broker_id} did not answer within {limit_s:g} s")
             except aiohttp.ClientError as error:
                 return refused(
-                    502, f"broker {broker.broker_id} ended the connection before it answered: {error}"
+                    502, f"broker {broker.broker_id} closed the connection before it answered: {error}"
                 )
         raise ServiceNotReady(f"{why}; try again")
 
     def _onward(self, answer: aiohttp.ClientResponse) -> tuple[BrokerRegistration, str] | None:
-        """The broker, and the path and query, that an answer sends the caller to; None where it does not."""
+        """Return the broker, and path and query, of a redirect; None for other responses."""
         location = answer.headers.get("Location", "") if answer.status in (307, 308) else ""
         if not location:
             return None
@@ -191,7 +197,7 @@ class HttpForwarder:
                     sock_read=read_s or None,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                # What the caller said, and what the broker says, as it is.
+                # Request and response bodies are forwarded unchanged.
                 auto_decompress=False,
                 skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
             )
@@ -210,14 +216,14 @@ async def _handed_back(request: web.Request, answer: aiohttp.ClientResponse) -> 
             async with asyncio.timeout(WRITE_S):
                 await response.write(piece)
     except (aiohttp.ClientError, TimeoutError):
-        # The status is sent: an answer that breaks off is all that can still say that it is not whole.
+        # The status is already sent: only an aborted connection can signal an incomplete response.
         if request.transport is not None:
             request.transport.abort()
     return response
 
 
 def _body_bytes(request: web.Request) -> int:
-    """Largest size of a request's body: one of unknown length counts as the longest."""
+    """Return the maximum size of a request's body; an unknown length counts as the limit."""
     if not request.can_read_body:
         return 0
     told = request.content_length
@@ -225,7 +231,7 @@ def _body_bytes(request: web.Request) -> int:
 
 
 def _passed_on(headers: Iterable[tuple[str, str]], left_out: Iterable[str]) -> Headers:
-    """All but those that are about this connection alone, by their names or by what Connection names."""
+    """Return the headers without hop-by-hop headers, including those listed in Connection."""
     given = list(headers)
     own = set(left_out)
     for name, value in given:

@@ -1,12 +1,12 @@
-"""The HTTP port: what brokers serve is answered by a redirect to the right one; metrics and health here.
+"""The HTTP server: redirects broker requests to the right broker; serves metrics and health.
 
-    /lookup/..., /admin/..., /topics/...   307 to the broker that serves the topic, or to any one; carried
+    /lookup/..., /admin/..., /topics/...   307 to the owner of the topic, or to any broker; forwarded
                                            there with magnetarProxyThroughServiceUrl=true
     /metrics                               the Prometheus page
-    /livez, /readyz                        whether it lives, and whether clients may be sent here
-    /health, /status.html                  as /readyz, in Pulsar's words
+    /livez, /readyz                        liveness and readiness
+    /health, /status.html                  readiness in Pulsar's format
 
-Errors leave as Pulsar's `{"reason": ...}`.
+Errors have Pulsar's form `{"reason": ...}`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _LOGGER: Final = "magnetar.discovery.http"
 log = get_logger(_LOGGER)
 
 REQUESTS_MAX: Final = 256
-"""Requests in process at once that a broker is looked for; more are answered 503."""
+"""Maximum concurrent requests that need a broker; further ones get 503."""
 
 BROKERS_ASKED_MAX: Final = 3
-"""For what any broker may answer, one after the other as long as they cannot be reached."""
+"""Maximum brokers tried for requests that any broker can answer."""
 
 REQUESTS: Final = Counter(
     "magnetar_discovery_http_requests", "HTTP requests, by status.", ["status"], registry=REGISTRY
@@ -52,12 +52,12 @@ REQUESTS: Final = Counter(
 
 _CONNECTIONS_REFUSED: Final = Counter(
     "magnetar_discovery_http_connections_refused",
-    "HTTP connections over the bound; each ended an idle one, or was answered 503.",
+    "HTTP connections over the limit; each closed an idle one, or got 503.",
     registry=REGISTRY,
 )
 
 _OWN: Final = frozenset({*health_pages.PATHS, "/health", "/status.html", "/metrics", "/metrics/"})
-"""Answered at once, however many wait for brokers."""
+"""Paths that are exempt from the limit of concurrent requests."""
 
 _STATUS: Final[dict[type[MagnetarError], int]] = {InvalidName: 412, TopicNotFound: 404, NotAllowed: 405}
 
@@ -70,13 +70,13 @@ class HttpEdge(AppEdge):
             service="discovery",
             failed=refused,
             over_the_bound=_CONNECTIONS_REFUSED,
-            auto_decompress=False,  # bodies are carried unchanged
+            auto_decompress=False,  # Bodies are forwarded unchanged.
         )
         super().__init__(create_app(discovery), port)
 
 
 def create_app(discovery: Discovery) -> web.Application:
-    """The application over `discovery`; who is redirected sends a body again, so it is not read."""
+    """Create the application. Bodies of redirected requests are not read: the client sends them again."""
     carrier: HttpForwarder | None = None
     if discovery.config.proxy.through_service_url:
         carrier = HttpForwarder(discovery.directory, discovery.config.proxy)
@@ -96,7 +96,7 @@ def create_app(discovery: Discovery) -> web.Application:
         well = "OK" if request.path == "/status.html" else "ok"
         if discovery.metadata_pulse.silent:
             silent_s = discovery.metadata_pulse.silent_s
-            well += f", but metadata has not answered for {silent_s:.0f} s: owners may have changed since"
+            well += f", but metadata has not answered for {silent_s:.0f} s: owners may be outdated"
         return web.Response(text=well)
 
     async def live(request: web.Request) -> web.StreamResponse:
@@ -130,9 +130,9 @@ def _text(answer: tuple[int, str]) -> web.Response:
 
 
 async def _brokers_for(discovery: Discovery, request: web.Request) -> list[BrokerRegistration]:
-    """The broker that serves the topic of the path, or some that may be asked. Raises MagnetarError."""
+    """Return the owner of the topic in the path, or several candidates. Raises MagnetarError."""
     if discovery.not_ready is not None:
-        raise ServiceNotReady(f"discovery does not serve clients now: {discovery.not_ready}")
+        raise ServiceNotReady(f"discovery is not ready: {discovery.not_ready}")
     parts = segments(request.rel_url.raw_path)
     topic = topic_of(parts)
     if topic is not None:
@@ -140,7 +140,7 @@ async def _brokers_for(discovery: Discovery, request: web.Request) -> list[Broke
         return [await bounded_lookup(discovery.finder.find(topic, listener), str(topic))]
     able = discovery.brokers.some(BROKERS_ASKED_MAX)
     if not able:
-        raise ServiceNotReady("no broker is up; try again")
+        raise ServiceNotReady("no broker is available; try again")
     return list(able)
 
 
@@ -151,23 +151,24 @@ async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
     if not url:
         raise ServiceNotReady(f"broker {broker.broker_id} has no HTTP address")
     if urlsplit(url).netloc.lower() == request.host.lower():
-        # Whoever follows it comes back here.
-        log.error("the HTTP address of a broker is that of discovery", broker=broker.broker_id, url=url)
+        # A redirect there would loop back to this service.
+        log.error("a broker registered the HTTP address of this discovery", broker=broker.broker_id, url=url)
         return refused(
             508,
-            f"broker {broker.broker_id} registered the HTTP address {url}, which is this discovery service",
+            f"broker {broker.broker_id} registered the HTTP address {url}, which is this discovery "
+            "service; set its advertisedAddress",
         )
     return web.Response(status=307, headers={"Location": url.rstrip("/") + _asked(request)})
 
 
 def _asked(request: web.Request) -> str:
-    """Path and query as they came: also of a target in absolute form, as proxies are sent it."""
+    """Return path and query unchanged, also from an absolute-form target as sent to proxies."""
     return request.raw_path if request.raw_path.startswith("/") else request.rel_url.raw_path_qs
 
 
 @web.middleware
 async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every answer, counted; errors become what Pulsar's would be."""
+    """Count each response, and convert errors to Pulsar's form."""
     response = await _answer(request, handler)
     REQUESTS.labels(str(response.status)).inc()
     return response
@@ -182,7 +183,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         return refused(error.status, f"{error.reason}: {request.method} {request.path}")
     except ConnectionError:
-        raise  # the client left; aiohttp knows what to do
+        raise  # The client disconnected; aiohttp handles it.
     except Exception:
-        log.exception("http request failed", method=request.method, path=request.path)
-        return refused(500, "internal error; see the log of discovery")
+        log.exception("HTTP request failed", method=request.method, path=request.path)
+        return refused(500, "internal error; see the discovery log")

@@ -1,4 +1,4 @@
-"""Which broker a request over HTTP is for, by its path alone: the one that serves its topic, or any."""
+"""Derives the target of an HTTP request from its path: the owner of a topic, or any broker."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
 
 REDIRECTED: Final = ("admin", "lookup", "topics")
-"""First segments of the paths that brokers serve."""
+"""First path segments that brokers serve."""
 
 _LISTS: Final = ("partitioned",)
-"""Path ends in the place of a topic that name none."""
+"""Path segments in the place of a topic that are not topics."""
 
 
 def topic_of(parts: list[str]) -> TopicName | None:
-    """The topic that the path is about; None when it is about none. Raises InvalidName.
+    """Return the topic in the path; None without one. Raises InvalidName.
 
     /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}...
     /admin/v2/{domain}/{tenant}/{namespace}/{topic}...

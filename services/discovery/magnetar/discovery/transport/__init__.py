@@ -1,1 +1,1 @@
-"""Sockets: clients' connections, connections to brokers, and clients' connections to brokers."""
+"""Sockets: client connections, connections to brokers, and proxied connections."""

@@ -1,4 +1,4 @@
-"""A connection of our own to a broker, over which clients' questions are passed on."""
+"""A connection from discovery to a broker, which carries forwarded requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from magnetar.discovery.handlers.handshake import NAME, VERSION
 log = get_logger(__name__)
 
 PENDING_MAX: Final = 10_000
-"""Questions that one broker has not answered yet; more are refused."""
+"""Maximum pending requests of one broker; further ones are refused."""
 
 _CONNECT: Final = encode_command(
     BaseCommand(
@@ -28,7 +28,7 @@ _CONNECT: Final = encode_command(
 
 
 class BrokerLink(asyncio.Protocol):
-    """One connection; made by `open`, of no use any more once it is `closed`."""
+    """A single connection, created by `open`; not reusable after `closed`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -46,19 +46,19 @@ class BrokerLink(asyncio.Protocol):
         try:
             await link._ready
         except BaseException:
-            link.close("not wanted any more")
+            link.close("no longer needed")
             raise
         return link
 
     async def ask(self, command: BaseCommand) -> BaseCommand:
-        """The broker's answer, with the command's own request id; `command` is changed meanwhile.
+        """Return the broker's response with the command's request id; modifies `command` meanwhile.
 
         Raises ServiceNotReady when the connection ends first, TooManyRequests; the caller bounds the time.
         """
         if self.closed:
-            raise ServiceNotReady("the connection to the broker has ended")
+            raise ServiceNotReady("the connection to the broker was closed")
         if len(self._pending) >= PENDING_MAX:
-            raise TooManyRequests(f"{PENDING_MAX} questions wait for one broker already; ask again")
+            raise TooManyRequests(f"too many pending requests to one broker ({PENDING_MAX}); try again")
         request = getattr(command, command_field(command))
         client_id = request.request_id
         self._last_id += 1
@@ -77,14 +77,14 @@ class BrokerLink(asyncio.Protocol):
         return found
 
     def close(self, reason: str) -> None:
-        """Notifies all waiters. Idempotent."""
+        """Closes the connection and fails all waiters. Idempotent."""
         if self.closed:
             return
         self.closed = True
-        error = ServiceNotReady(f"the connection to the broker has ended: {reason}")
+        error = ServiceNotReady(f"the connection to the broker was closed: {reason}")
         if not self._ready.done():
             self._ready.set_exception(error)
-            self._ready.exception()  # whether or not a waiter is left
+            self._ready.exception()  # Retrieve the result even without a waiter.
         for waiting in self._pending.values():
             if not waiting.done():
                 waiting.set_exception(error)
@@ -106,7 +106,7 @@ class BrokerLink(asyncio.Protocol):
                     return
                 self._take(command)
         except ProtocolError as error:
-            log.error("a broker broke the protocol", error=str(error))
+            log.error("broker violated the protocol", error=str(error))
             self.close(str(error))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -117,8 +117,8 @@ class BrokerLink(asyncio.Protocol):
             self._transport.write(commands.PONG)
         elif command.type == BaseCommand.CONNECTED:
             if command.connected.server_version.startswith(NAME):
-                # It would ask a broker in turn: perhaps the same one, at the same address.
-                self.close("its address (advertisedAddress) leads to a discovery, not to the broker")
+                # A discovery would forward to a broker in turn, possibly at the same address.
+                self.close("its address (advertisedAddress) is that of a discovery, not of the broker")
             elif not self._ready.done():
                 self._ready.set_result(None)
         else:

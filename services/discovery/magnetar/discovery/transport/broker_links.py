@@ -1,4 +1,4 @@
-"""Passing questions on to brokers: one connection to each that is asked, made when it is needed."""
+"""Forwards requests to brokers over one connection per broker, opened on demand."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ CONNECT_TIMEOUT_S: Final = 3.0
 ANSWER_TIMEOUT_S: Final = 15.0
 
 BROKERS_TRIED: Final = 3
-"""How many brokers are asked before the client is told to ask again itself."""
+"""Maximum brokers tried before the client must retry."""
 
 _Opened = BrokerLink | ServiceNotReady
-"""Or why there is none: nothing has failed here when a broker is down."""
+"""A link, or the reason for a failure: an unavailable broker is not an error of discovery."""
 
 _Opening = asyncio.Task[_Opened]
 _Spawn = Callable[[Coroutine[Any, Any, _Opened], str], _Opening]
@@ -43,8 +43,8 @@ class BrokerLinks:
         directory.on_change(self._changed)
 
     async def ask(self, command: BaseCommand) -> BaseCommand:
-        """See `Brokers.ask`. Another broker is asked when one cannot be reached."""
-        why = "no broker is up"
+        """See `Brokers.ask`. Tries another broker when one is unreachable."""
+        why = "no broker is available"
         for broker in self._brokers.some(BROKERS_TRIED):
             try:
                 link = await self._link(broker)
@@ -52,7 +52,7 @@ class BrokerLinks:
                 why = str(error)
                 if count := self._unreachable.note(asyncio.get_running_loop().time()):
                     log.warning(
-                        "a broker cannot be asked", broker=broker.broker_id, reason=why, questions=count
+                        "request to a broker failed", broker=broker.broker_id, reason=why, questions=count
                     )
                 continue
             try:
@@ -61,13 +61,13 @@ class BrokerLinks:
             except TimeoutError:
                 link.close(f"no answer within {ANSWER_TIMEOUT_S:g} s")
                 why = f"{broker.broker_id} did not answer within {ANSWER_TIMEOUT_S:g} s"
-                break  # the client does not wait any longer either
+                break  # The client's own timeout has passed as well.
             except ServiceNotReady as error:
                 why = f"{broker.broker_id}: {error}"
-        raise ServiceNotReady(f"no broker answers: {why}; ask again")
+        raise ServiceNotReady(f"no broker answers: {why}; try again")
 
     def close(self) -> None:
-        """End every connection."""
+        """Close all connections."""
         for broker_id in list(self._links):
             self._drop(broker_id, "discovery is shutting down")
 
@@ -76,11 +76,11 @@ class BrokerLinks:
         if opening is None or (opening.done() and _link_of(opening) is None):
             opening = self._spawn(self._open(broker), f"connect to {broker.broker_id}")
             self._links[broker.broker_id] = opening
-        # Waited for, not awaited: who gives up must not end it for the others.
+        # `wait` instead of `await`: cancelling one caller must not cancel the connect for others.
         await asyncio.wait([opening])
         opened = ServiceNotReady("discovery is shutting down") if opening.cancelled() else opening.result()
         if isinstance(opened, ServiceNotReady):
-            raise ServiceNotReady(str(opened))  # to each who waited one of his own
+            raise ServiceNotReady(str(opened))  # A separate exception for each waiter.
         return opened
 
     async def _open(self, broker: BrokerRegistration) -> _Opened:
@@ -93,7 +93,7 @@ class BrokerLinks:
         except (OSError, ServiceNotReady) as error:
             return ServiceNotReady(f"{broker.broker_id} cannot be reached: {error}")
         if self._links.get(broker.broker_id) is not asyncio.current_task():
-            link.close("the broker is gone")  # no other code would
+            link.close("the broker is gone")  # No other code closes it.
         return link
 
     def _changed(self, broker_id: str) -> None:

@@ -1,6 +1,6 @@
-"""The asyncio shell of a client connection: bytes to commands, answers to bytes, until it is carried away.
+"""The asyncio protocol of a client connection: parses commands and writes responses until it is proxied.
 
-Thousands of these lie idle, so each keeps little: a handful of slots, a timer, and the socket.
+Thousands of connections may be idle, so each one is small: a few slots, a timer, and the socket.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from magnetar.discovery.transport.proxy import Proxy
 log = get_logger(__name__)
 
 FRAME_BYTES_MAX: Final = 128 * 1024
-"""Longest frame of a client that asks questions; longer ones only brokers have a use for."""
+"""Maximum frame size of a lookup connection, in bytes; only brokers need longer frames."""
 
 REQUESTS_MAX: Final = 1_000
-"""Questions of one connection in process at once; more are answered TooManyRequests."""
+"""Maximum concurrent requests of one connection; further ones get TooManyRequests."""
 
 UNREAD_BYTES_MAX: Final = 64 * 1024
-"""Answers that a client has not read, in bytes, at which it is not read on either."""
+"""Unread response bytes of a client above which reading from it pauses."""
 
 LAST_LOOK_S: Final = 0.05
-"""Before silence counts: when this process stood still, what the client said waits unread in the socket."""
+"""Grace period before silence counts, in seconds: after a stall, received data is still unread."""
 
 WRITES_MAX: Final = 500
-"""Answers that are queued before they are written."""
+"""Bytes of queued responses above which they are written at once."""
 
 NO_REQUEST_ID: Final = UINT64_MAX
-"""The request id of an error that answers no request in particular."""
+"""Request id of an error that is not related to a request."""
 
 
 class ConnectionSet(Protocol):
-    """Where connections are registered while they ask questions."""
+    """Registry of lookup connections."""
 
     def add(self, connection: Connection) -> None: ...
     def discard(self, connection: Connection) -> None: ...
@@ -68,7 +68,7 @@ class Environment:
 
 
 class Connection(asyncio.Protocol):
-    """One client socket, up to the moment at which it is carried to a broker."""
+    """A client socket until it is proxied to a broker."""
 
     __slots__ = (
         "_connected",
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._open = False
         self._connected = False
         self._proxying: list[bytes] | None = None
-        """Bytes after the Connect of a carried connection, until the broker is connected."""
+        """Bytes received after the Connect of a proxied connection, until the broker is connected."""
         self._heard = True
         self._pinged = False
         self._looked_again = False
@@ -146,13 +146,13 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._gone()
 
-    # -- questions
+    # -- requests
 
     def _handle(self, command: BaseCommand) -> None:
         began = self._loop.time()
         try:
             if self._requests >= REQUESTS_MAX:
-                raise TooManyRequests(f"{REQUESTS_MAX} requests of this connection are in process already")
+                raise TooManyRequests(f"too many concurrent requests on this connection ({REQUESTS_MAX})")
             answered = answer(self._environment.services, command)
         except ProtocolError:
             raise
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
             self._answered(command, began)
         except MagnetarError as error:
             self._refuse(command, error)
-        except Exception as error:  # a bug of ours must not leave the client waiting
+        except Exception as error:  # An internal error must not leave the client waiting.
             log.exception("command failed", peer=self.address, command=BaseCommand.Type.Name(command.type))
             self._refuse(command, error)
         finally:
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
                 peer=self.address,
                 command=name,
                 commands=count,
-                # Also where one is refused at once, before it is served.
+                # Also for a connection that is refused before it is served.
                 request_id=self._id_of(command),
                 error=text,
             )
@@ -226,8 +226,8 @@ class Connection(asyncio.Protocol):
         except MagnetarError as error:
             self.refuse(error)
             return
-        except Exception as error:  # no other task owns this connection any more
-            log.exception("a client could not be connected", peer=self.address)
+        except Exception as error:  # No other task owns this connection anymore.
+            log.exception("connecting a client to a broker failed", peer=self.address)
             self.refuse(ServiceNotReady(f"internal error: {type(error).__name__}"))
             return
         if not self._open:
@@ -243,10 +243,10 @@ class Connection(asyncio.Protocol):
     # -- output and the end
 
     def _write(self, data: bytes) -> None:
-        """Queue bytes; everything queued in one turn of the event loop leaves in one write.
+        """Queue bytes; bytes queued in one iteration of the event loop are sent in one write.
 
-        What is much is written at once: only then is it known whether the client still takes it, and one turn
-        may bring megabytes of questions.
+        Large queues are written at once: only a write detects a slow client, and one iteration may
+        process megabytes of requests.
         """
         if self._out is None:
             self._out = [data]
@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join(out))
 
     def _fail(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: say what was wrong, then close; no other client is affected."""
+        """Handle a protocol violation: send the error and close this connection."""
         PROTOCOL_ERRORS.labels(error.reason).inc()
         if count := self._environment.breaches.note(self._loop.time()):
             reason = f"protocol error: {error}"
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Close the connection after what is queued was written. Idempotent."""
+        """Close the connection after writing queued data. Idempotent."""
         if self._open:
             self._flush()
             close_soon(self._transport)
@@ -288,7 +288,7 @@ class Connection(asyncio.Protocol):
             self._environment.connections.discard(self)
 
     def _check_alive(self) -> None:
-        """Once per keep-alive interval: ping when the line was silent, close when it stays so."""
+        """Run once per keep-alive interval: ping a silent connection, and close it if it stays silent."""
         if self._connected and self._heard:
             self._heard = self._pinged = self._looked_again = False
         elif self._connected and not self._pinged:

@@ -1,4 +1,4 @@
-"""Counters of connections and commands."""
+"""Metrics of connections and commands."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ TO_BROKERS: Final = "to_brokers"
 
 CONNECTIONS: Final = Gauge(
     "magnetar_discovery_connections",
-    "Connections of clients now, by what they are for: asking where topics are, or carried to brokers.",
+    "Current client connections, by purpose: lookups, or proxied to brokers.",
     ["kind"],
     registry=REGISTRY,
 )
 
 ACCEPTED: Final = Counter(
-    "magnetar_discovery_connections_accepted", "Connections of clients since the start.", registry=REGISTRY
+    "magnetar_discovery_connections_accepted", "Client connections since the start.", registry=REGISTRY
 )
 
 REFUSED_CONNECTIONS: Final = Counter(
     "magnetar_discovery_connections_refused",
-    "Connections over maxConcurrentInboundConnections.",
+    "Connections refused by maxConcurrentInboundConnections.",
     registry=REGISTRY,
 )
 
 PROTOCOL_ERRORS: Final = Counter(
     "magnetar_discovery_protocol_errors",
-    "Connections closed because the client broke the protocol, by kind of error.",
+    "Connections closed because of a protocol violation, by error.",
     ["reason"],
     registry=REGISTRY,
 )
 
 COMMANDS: Final = Counter(
     "magnetar_discovery_commands",
-    "Commands that were answered, by command, and `ok` or the code of the error.",
+    "Answered commands, by command and result: `ok` or the error code.",
     ["command", "code"],
     registry=REGISTRY,
 )
@@ -50,26 +50,26 @@ COMMANDS: Final = Counter(
 
 @cache
 def commands_of(kind: BaseCommand.Type.ValueType, code: ServerError.ValueType | None = None) -> Counter:
-    """The counter of one kind of command with that answer; None is success."""
+    """Return the counter of a command type and an error code; None is success."""
     return COMMANDS.labels(BaseCommand.Type.Name(kind), "ok" if code is None else ServerError.Name(code))
 
 
 ANSWER_LATENCY: Final = LatencyHistogram(
-    "magnetar_discovery_answer_latency_seconds", "Time to answer commands of clients: lookups, most of them."
+    "magnetar_discovery_answer_latency_seconds", "Time to answer client commands, mostly lookups."
 )
 
 
 PROXIED_BYTES: Final = Counter(
     "magnetar_discovery_proxied_bytes",
-    "Bytes carried between clients and brokers, by where they came from.",
+    "Bytes forwarded between clients and brokers, by sender.",
     ["source"],
     registry=REGISTRY,
 )
 
 PROXY_REFUSED: Final = Counter(
     "magnetar_discovery_proxy_refused",
-    "Connections that were not carried to a broker: `unknown_broker` names what is no broker of the cluster, "
-    "`unreachable` one that could not be connected to.",
+    "Connections that were not proxied: `unknown_broker`: the target is not a broker of the cluster; "
+    "`unreachable`: connecting to the broker failed.",
     ["reason"],
     registry=REGISTRY,
 )
@@ -86,35 +86,35 @@ def _sum(metric: Counter | Gauge) -> float:
 
 
 class _PulsarNames(Collector):
-    """The figures of Pulsar's proxy under its names, for dashboards that are there already."""
+    """Metrics under the names of Pulsar's proxy, for existing dashboards."""
 
     _labelnames: tuple[str, ...] = ()
 
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
-        """For the registry."""
+        """Collect the samples for the registry."""
         return [
             GaugeMetricFamily(
                 "pulsar_proxy_active_connections",
-                "Connections of clients now, asking or carried.",
+                "Current client connections, lookup and proxied.",
                 _sum(CONNECTIONS),
             ),
             CounterMetricFamily(
-                "pulsar_proxy_new_connections", "Connections of clients since the start.", _sum(ACCEPTED)
+                "pulsar_proxy_new_connections", "Client connections since the start.", _sum(ACCEPTED)
             ),
             CounterMetricFamily(
                 "pulsar_proxy_rejected_connections",
-                "Connections over maxConcurrentInboundConnections.",
+                "Connections refused by maxConcurrentInboundConnections.",
                 _sum(REFUSED_CONNECTIONS),
             ),
             CounterMetricFamily(
                 "pulsar_proxy_binary_bytes",
-                "Bytes carried between clients and brokers, both ways.",
+                "Bytes forwarded between clients and brokers, in both directions.",
                 _sum(PROXIED_BYTES),
             ),
         ]
 
     def describe(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
-        """For the registry, when it is registered."""
+        """Describe the metrics when they are registered."""
         return self.collect()
 
 

@@ -1,4 +1,4 @@
-"""The listening socket of the binary protocol and the connections that ask questions."""
+"""The listening socket of the binary protocol and its lookup connections."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from magnetar.discovery.transport.proxy import Proxy
 log = get_logger(__name__)
 
 BACKLOG: Final = 1024
-"""Connections that may wait to be accepted."""
+"""Backlog of the listening socket."""
 
 
 class Listener:
-    """Accepts client connections; knows those that have not gone to a broker."""
+    """Accepts client connections and tracks those that are not proxied."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Listener:
         return len(self._connections)
 
     def add(self, connection: Connection) -> None:
-        """A connection was accepted; refused at once when there are too many."""
+        """Register an accepted connection, or refuse it at the limit."""
         ACCEPTED.inc()
         CONNECTIONS.labels(ASKING).inc()
         self._connections.add(connection)
@@ -56,7 +56,7 @@ class Listener:
         self._connections.discard(connection)
 
     async def start(self) -> int:
-        """Listen; returns the port. Raises OSError when it is taken."""
+        """Listen and return the port. Raises OSError when it is in use."""
         host = self._config.bind_address
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
@@ -67,7 +67,7 @@ class Listener:
         return bound
 
     async def close(self) -> None:
-        """Accept no more, and close every connection after what is queued for it was written."""
+        """Stop accepting, and close every connection after writing its queued data."""
         if self._server is None:
             return
         self._server.close()

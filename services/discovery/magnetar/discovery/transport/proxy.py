@@ -1,4 +1,4 @@
-"""Carrying whole connections to brokers, for clients that cannot reach these themselves."""
+"""Proxies client connections to brokers, for clients that cannot reach brokers directly."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from magnetar.discovery.transport.splice import Splice
 log = get_logger(__name__)
 
 LOOKS_PER_TIMEOUT: Final = 2
-"""How often it is looked whether anything moves within the time that it may stand still."""
+"""Checks of a connection per silence timeout."""
 
 
 class Proxy:
-    """Connects clients to brokers, and knows which are connected."""
+    """Connects clients to brokers and tracks the connections."""
 
     def __init__(self, directory: BrokerDirectory, config: ProxyConfig) -> None:
         self._directory = directory
@@ -36,9 +36,9 @@ class Proxy:
         return len(self._splices)
 
     async def connect(self, connect: BaseCommand, peer: str) -> Splice:
-        """A connection to the broker that the client's Connect names; `carry` goes on with it.
+        """Open a connection to the broker in the client's Connect; `carry` uses it.
 
-        Raises NotAllowed for what is no broker, ServiceNotReady when it cannot be reached.
+        Raises NotAllowed for an unknown broker, ServiceNotReady when it is unreachable.
         """
         loop = asyncio.get_running_loop()
         wanted = connect.connect.proxy_to_broker_url
@@ -48,7 +48,7 @@ class Proxy:
             PROXY_REFUSED.labels("unknown_broker").inc()
             if count := self._refused.note(loop.time()):
                 shown = wanted[:WANTED_CHARS_SHOWN]
-                log.warning("refused to connect a client", peer=peer, to=shown, clients=count)
+                log.warning("refused a proxied connection", peer=peer, to=shown, clients=count)
             raise
         splice = Splice(self._ended)
         try:
@@ -57,23 +57,21 @@ class Proxy:
                 await loop.create_connection(splice.broker_side, host, port)
         except (OSError, TimeoutError, ServiceNotReady) as error:
             PROXY_REFUSED.labels("unreachable").inc()
-            reason = str(error) or "it did not answer in time (brokerProxyConnectTimeoutMs)"
+            reason = str(error) or "connect timeout (brokerProxyConnectTimeoutMs)"
             if count := self._unreachable.note(loop.time()):
-                log.warning(
-                    "a broker cannot be reached", broker=broker.broker_id, reason=reason, clients=count
-                )
+                log.warning("broker is unreachable", broker=broker.broker_id, reason=reason, clients=count)
             raise ServiceNotReady(f"broker {broker.broker_id} cannot be reached: {reason}") from error
         return splice
 
     def carry(self, splice: Splice, client: asyncio.Transport, connect: BaseCommand, rest: bytes) -> None:
-        """Join the client's connection to the broker's; what follows its Connect, `rest`, goes with it."""
+        """Join the client's connection and the broker's; `rest` are the bytes after the client's Connect."""
         self._splices.add(splice)
         CONNECTIONS.labels(TO_BROKERS).inc()
         splice.begin(client, passed_on(connect) + rest)
 
     async def watch_stuck(self) -> None:
-        """End what brokers have been silent on, or clients have not read, for too long; for ever, ends by
-        cancellation.
+        """Close connections on which the broker is silent or the client does not read for too long. Runs
+        until cancelled.
         """
         timeout_ms = self._config.read_timeout_ms
         if not timeout_ms:
@@ -85,11 +83,11 @@ class Proxy:
             for splice in gone:
                 splice.end()
             if gone:
-                log.warning("nothing moved on connections to brokers, they are closed", connections=len(gone))
+                log.warning("closed stuck connections to brokers", connections=len(gone))
             self._stuck = stuck - gone
 
     def close(self) -> None:
-        """End every connection."""
+        """Close all connections."""
         for splice in list(self._splices):
             splice.end()
 

@@ -1,8 +1,8 @@
-"""Two sockets as one: what a client sends goes to its broker as it is, and back.
+"""Joins a client socket and a broker socket, and copies bytes in both directions.
 
-Nothing is parsed. Each side is read only while the other takes what was read, so a pair holds little more
-than its two socket buffers. What ends on the broker's side ends for the client at once, since a broker that
-goes does not come back on this connection; a client that has said all it has to say still hears the rest.
+Nothing is parsed. Each side is read only while the other side accepts the data, so a pair needs little more
+memory than its two socket buffers. When the broker's side ends, the client's connection closes at once. When
+the client half-closes its side, it still receives the broker's remaining data.
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ from magnetar.discovery.transport.connection_close import close_soon
 from magnetar.discovery.transport.connection_metrics import PROXIED_BYTES
 
 BUFFER_BYTES_MAX: Final = 128 * 1024
-"""Bytes that wait for one side at which the other is no longer read; read on at a quarter."""
+"""Pending bytes of one side above which the other side is not read; reading resumes at a quarter."""
 
 LAST_WORDS_S: Final = 10.0
-"""How long a broker may take to end after its client has."""
+"""Timeout of a broker to close after its client has, in seconds."""
 
 _FROM_CLIENTS: Final = PROXIED_BYTES.labels("clients")
 _FROM_BROKERS: Final = PROXIED_BYTES.labels("brokers")
 
 
 class Splice:
-    """A client and its broker, from the moment the broker is connected. Belongs to its creator."""
+    """A joined client and broker, from the broker's connect on. Owned by its creator."""
 
     __slots__ = ("_broker", "_client", "_loop", "_on_end", "_waiting_bytes", "broker_heard", "ended")
 
     def __init__(self, on_end: Callable[[Splice], None]) -> None:
-        """`on_end` is called once, when nothing more will be carried."""
+        """`on_end` is called once, when no more bytes will be copied."""
         self._loop = asyncio.get_running_loop()
         self._on_end = on_end
         self._client: asyncio.Transport | None = None
         self._broker: asyncio.Transport | None = None
         self.broker_heard = True
-        """Anything came from the broker since `stuck` was last asked."""
+        """Whether bytes arrived from the broker since the last call of `stuck`."""
         self._waiting_bytes = 0
         self.ended = False
 
     def broker_side(self) -> asyncio.Protocol:
-        """The protocol for the connection to the broker; made before the client's is taken over."""
+        """Protocol of the connection to the broker; created before the client's is taken over."""
         return _BrokerSide(self)
 
     def begin(self, client: asyncio.Transport, first: bytes) -> None:
-        """Take the client's connection over, whose reading is paused, and send the broker `first`."""
+        """Take over the client's connection, with reading paused, and send `first` to the broker."""
         broker = self._broker
         assert broker is not None, "the broker is connected first"
         self._client = client
         for each in (client, broker):
             each.set_write_buffer_limits(high=BUFFER_BYTES_MAX)
         client.set_protocol(_ClientSide(self))
-        client.resume_reading()  # before the write, which may pause it
+        client.resume_reading()  # Before the write, which may pause reading.
         broker.write(first)
         _FROM_CLIENTS.inc(len(first))
 
     def stuck(self) -> bool:
-        """Whether since the last call the broker has said nothing though it is listened to, or the client has
-        taken nothing of what waits for it.
+        """Return whether, since the last call, the broker sent nothing although it was read, or the client
+        accepted none of its pending bytes.
         """
         assert self._broker is not None
         assert self._client is not None
@@ -67,7 +67,7 @@ class Splice:
         return not heard and (self._broker.is_reading() or self._waiting_bytes == before)
 
     def end(self) -> None:
-        """Carry nothing more: either side gets what is on its way to it, for a moment. Idempotent."""
+        """Stop copying; each side gets a short time to read pending data. Idempotent."""
         if self.ended:
             return
         self.ended = True
@@ -97,7 +97,7 @@ class _ClientSide(_Side):
         _FROM_CLIENTS.inc(len(data))
 
     def eof_received(self) -> bool:
-        """The client says no more; it may still listen, for as long as the broker takes to end."""
+        """Handle the client's half-close: it may still receive data until the broker closes."""
         splice = self._splice
         broker = splice._broker
         if broker is None or broker.is_closing():
@@ -124,7 +124,7 @@ class _BrokerSide(_Side):
     def data_received(self, data: bytes) -> None:
         splice = self._splice
         if splice._client is None:
-            splice.end()  # a broker says nothing before it was sent a Connect
+            splice.end()  # A broker sends nothing before it receives a Connect.
             return
         splice.broker_heard = True
         splice._client.write(data)

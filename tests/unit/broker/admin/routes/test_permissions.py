@@ -145,7 +145,7 @@ def test_permissions_on_several_topics_at_once(serving: Serving) -> None:
         ({"topic": "persistent://acme/demo/nope"}, 404, "Topic persistent://acme/demo/nope not found"),
         ({"topic": "persistent://acme/none/t"}, 404, "Namespace not found"),
         ({"topic": "x://y"}, 412, "x://y"),
-        ({"topic": None}, 400, "names its topic"),
+        ({"topic": None}, 400, "must name its topic"),
         ({"role": ""}, 412, "a role must be a string"),
         ({"role": [3]}, 400, "role must be a string"),
         ({"actions": ["fly"]}, 400, "'fly' is not one of the actions"),

@@ -113,7 +113,7 @@ def test_who_waits_for_a_topic_of_a_lost_bundle_is_told_to_look_it_up() -> None:
         assert isinstance(results[0], asyncio.CancelledError)
         for result in results[1:]:
             assert isinstance(result, ServiceNotReady)
-            assert "went to another broker" in str(result)
+            assert "moved to another broker" in str(result)
         assert (await ours).name == OURS[0]
         assert list(made.registry.loaded) == [OURS[0].full]
 

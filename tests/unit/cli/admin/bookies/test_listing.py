@@ -143,9 +143,9 @@ def test_a_wish_is_recorded_and_may_be_withdrawn(path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["decommission", "b9"], "there is no bookie 'b9'"),
+        (["decommission", "b9"], "bookie 'b9' not found"),
         (["decommission", "b1"], "no other bookie is up and writable"),
-        (["show", "b9"], "there is no bookie 'b9'"),
+        (["show", "b9"], "bookie 'b9' not found"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(

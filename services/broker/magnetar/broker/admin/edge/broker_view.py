@@ -24,7 +24,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 
-if TYPE_CHECKING:  # a standalone has no use for it
+if TYPE_CHECKING:  # not used by a standalone
     from magnetar.broker.control.bundle_moves import BundleMoves
     from magnetar.broker.control.remote_topics import TopicsElsewhere
 
@@ -95,25 +95,25 @@ class BrokerView(MetricsSource, Protocol):
     def ledgers(self) -> ManagedLedgerContext: ...
 
     async def check_health(self) -> None:
-        """Publish a message and read it back, within a time limit. Raises MagnetarError."""
+        """Publishes a message and reads it back, within a time limit. Raises MagnetarError."""
         ...
 
     async def check_backlog_quotas(self) -> None:
-        """Check the backlog quota of every loaded topic now."""
+        """Checks the backlog quota of every loaded topic now."""
         ...
 
     def shut_down(self) -> bool:
-        """Ask the process to shut down gracefully; returns False when it cannot."""
+        """Asks the process to shut down gracefully; returns False when it cannot."""
         ...
 
     async def list_topics(self, namespace: NamespaceName, persistent: bool) -> list[str]:
-        """Return the full names of the namespace's topics in one domain, including system topics; each
+        """Returns the full names of the namespace's topics in one domain, including system topics; each
         partition is listed by its own name.
         """
         ...
 
     async def partitions(self, topic: TopicName) -> int:
-        """Return the number of partitions; 0 when the topic is not partitioned or does not exist."""
+        """Returns the number of partitions; 0 when the topic is not partitioned or does not exist."""
         ...
 
     @property
@@ -127,7 +127,7 @@ class BrokerView(MetricsSource, Protocol):
         ...
 
     async def lookup(self, topic: TopicName, listener: str = "") -> ServiceUrls:
-        """Return the addresses of the broker that serves the topic, for clients of that advertised listener.
+        """Returns the addresses of the broker that serves the topic, for clients of that advertised listener.
 
         Raises NamespaceNotFound, ServiceNotReady, TooManyRequests, MetadataError.
         """

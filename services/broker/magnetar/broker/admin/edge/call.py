@@ -79,33 +79,33 @@ class Call:
         return name
 
     def number(self, name: str) -> int:
-        """Return a number in the path. Raises Refused."""
+        """Returns a number in the path. Raises Refused."""
         return _number(name, self.names[name])
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return a boolean query parameter; any value except 'true' is false."""
+        """Returns a boolean query parameter; any value except 'true' is false."""
         value = self.request.query.get(name)
         return default if value is None else value.lower() == "true"
 
     def query_number(self, name: str, default: int) -> int:
-        """Return a numeric query parameter; `default` when it is missing or empty. Raises Refused."""
+        """Returns a numeric query parameter; `default` when it is missing or empty. Raises Refused."""
         value = self.request.query.get(name)
         return _number(name, value) if value else default
 
     async def json(self) -> Any:
-        """Return the JSON body. Raises Refused when it is empty or not JSON."""
+        """Returns the JSON body. Raises Refused when it is empty or not JSON."""
         value = await self.json_if_any()
         if value is _NOTHING:
             raise Refused(400, "The request entity cannot be empty.")
         return value
 
     async def json_or(self, default: Any) -> Any:
-        """Return the JSON body; `default` when it is empty or null. Raises Refused when it is not JSON."""
+        """Returns the JSON body; `default` when it is empty or null. Raises Refused when it is not JSON."""
         value = await self.json_if_any()
         return default if value is _NOTHING or value is None else value
 
     async def body(self) -> bytes:
-        """Return the whole body. Raises Refused when it does not arrive in time (408) or is not declared as
+        """Returns the whole body. Raises Refused when it does not arrive in time (408) or is not declared as
         JSON (415).
 
         A browser cannot be tricked by a page of another site into sending a JSON type without a preflight
@@ -115,7 +115,7 @@ class Call:
             async with asyncio.timeout(BODY_S):
                 raw = await self.request.read()
         except TimeoutError as error:
-            raise Refused(408, f"the body did not arrive in {BODY_S:g} s") from error
+            raise Refused(408, f"the body did not arrive within {BODY_S:g} s") from error
         content_type = self.request.headers.get("Content-Type")
         if raw.strip() and content_type is not None and not _JSON_TYPE.match(content_type):
             raise Refused(
@@ -124,7 +124,7 @@ class Call:
         return raw
 
     async def json_if_any(self) -> Any:
-        """Return the JSON body coerced to the route's type; _NOTHING when it is empty. Raises Refused.
+        """Returns the JSON body coerced to the route's type; _NOTHING when it is empty. Raises Refused.
 
         When members share a name, the last one wins.
         """
@@ -141,7 +141,7 @@ class Call:
         return coerce(self.body_type, value, "the body") if self.body_type else value
 
     async def text_map(self) -> dict[str, str]:
-        """Return a body that maps strings to strings; empty when there is no body. Raises Refused."""
+        """Returns a body that maps strings to strings; empty when there is no body. Raises Refused."""
         value = await self.json_or({})
         return text_map(value)
 
@@ -156,12 +156,15 @@ _WHOLE: Final = re.compile(r"[+-]?\d{1,20}")
 
 def _entity(kind: str, name: str) -> str:
     if name in (".", ".."):
-        raise InvalidName(f"the {kind} name {name!r} is a step in a path, which many clients cannot send")
+        raise InvalidName(
+            f"the {kind} name {name!r} is a relative path segment, which many clients "
+            "cannot send; choose another name"
+        )
     return check_entity(kind, name)
 
 
 def text_map(value: object) -> dict[str, str]:
-    """Return `value` as a map of strings to strings; numbers and booleans are written as in JSON.
+    """Returns `value` as a map of strings to strings; numbers and booleans are written as in JSON.
 
     Raises Refused when it is something else.
     """
@@ -177,7 +180,7 @@ def text_map(value: object) -> dict[str, str]:
 
 
 def names(value: Any, what: str) -> list[str]:
-    """Return a list of strings without duplicates; empty for null. Raises Refused (400)."""
+    """Returns a list of strings without duplicates; empty for null. Raises Refused (400)."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
@@ -186,7 +189,7 @@ def names(value: Any, what: str) -> list[str]:
 
 
 def bounded(kind: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return `properties` as a dict. Raises Refused (412) when they are too large in total."""
+    """Returns `properties` as a dict. Raises Refused (412) when they are too large in total."""
     found = dict(properties)
     try:
         check_properties(kind, found)
@@ -206,20 +209,20 @@ def _no_constant(name: str) -> object:
 
 
 def done() -> web.Response:
-    """Return 204: a write succeeded."""
+    """Returns 204: a write succeeded."""
     return web.Response(status=204)
 
 
 def nothing() -> web.Response:
-    """Return 200 without a body: the requested value is not set."""
+    """Returns 200 without a body: the requested value is not set."""
     return web.Response(status=200)
 
 
 def answer(value: object) -> web.Response:
-    """Return 200 with JSON."""
+    """Returns 200 with JSON."""
     return web.json_response(value)
 
 
 def plain(text: str) -> web.Response:
-    """Return unquoted text although the content type is JSON, as Pulsar does."""
+    """Returns unquoted text although the content type is JSON, as Pulsar does."""
     return web.Response(text=text, content_type="application/json")

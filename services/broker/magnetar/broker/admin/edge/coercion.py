@@ -37,7 +37,7 @@ class JsonFraction(float):
 
     @classmethod
     def parse(cls, text: str) -> JsonFraction:
-        """Parse a JSON number. Raises ValueError when it is out of range."""
+        """Parses a JSON number. Raises ValueError when it is out of range."""
         number = cls(text)
         if math.isinf(number):
             raise ValueError(f"{text[:40]} is out of range")
@@ -46,7 +46,7 @@ class JsonFraction(float):
 
 
 def coerce(type_name: str, value: Any, name: str) -> Any:
-    """Return the value coerced to a type of the route table; `name` is used in error messages.
+    """Returns the value coerced to a type of the route table; `name` is used in error messages.
 
     A value that should be a list or an object but is not is returned unchanged, for the route to refuse.
     Raises Refused (400).
@@ -139,7 +139,7 @@ def _text(_type_name: str, value: Any, name: str) -> str:
 
 
 def _enum(type_name: str, value: Any) -> Any:
-    """Return the enum value that `value` denotes, or `value` unchanged, for the route to refuse."""
+    """Returns the enum value that `value` denotes, or `value` unchanged, for the route to refuse."""
     texts = ENUMS[type_name].split()
     if isinstance(value, str):
         value = value.strip(_TRIMMED)

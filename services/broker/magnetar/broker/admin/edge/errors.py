@@ -62,7 +62,7 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
 
 
 def status_of(error: errors.MagnetarError) -> int:
-    """Return the status of the nearest class of `error` that has one; retriable errors are never a 500."""
+    """Returns the status of the nearest class of `error` that has one; retriable errors are never a 500."""
     for each in type(error).__mro__:
         status = HTTP_STATUS.get(each)
         if status is not None:
@@ -71,6 +71,6 @@ def status_of(error: errors.MagnetarError) -> int:
 
 
 def failed(status: int, reason: str) -> web.Response:
-    """Return an error response in Pulsar's form, and count it."""
+    """Returns an error response in Pulsar's form, and counts it."""
     _FAILED.labels(status=str(status)).inc()
     return refused(status, reason)

@@ -25,7 +25,7 @@ _WRITE_BYTES: Final = 64 * 1024
 
 
 def with_members(around: Mapping[str, Any], name: str, members: Iterable[tuple[str, Any]]) -> Iterator[str]:
-    """Yield the pieces of a JSON object whose last member `name` is an object of these members."""
+    """Yields the pieces of a JSON object whose last member `name` is an object of these members."""
     yield f"{json.dumps(around)[:-1]}{', ' if around else ''}{json.dumps(name)}: {{"
     for at, (key, value) in enumerate(members):
         yield f"{', ' if at else ''}{json.dumps(key)}: {json.dumps(value)}"
@@ -35,7 +35,7 @@ def with_members(around: Mapping[str, Any], name: str, members: Iterable[tuple[s
 async def stream_json(
     request: web.Request, pieces: Iterable[str], work_clock: Callable[[], float] = time.perf_counter
 ) -> web.StreamResponse:
-    """Respond with JSON that is produced while it is sent; a piece should take some tenths of a millisecond.
+    """Responds with JSON that is produced while it is sent; a piece should take some tenths of a millisecond.
 
     Anything that may be refused must be checked before the first piece, because then the status is sent.
     """
@@ -66,7 +66,7 @@ async def stream_json(
 
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Write a piece. Raises ConnectionResetError when the reader accepts none of it for too long."""
+    """Writes a piece. Raises ConnectionResetError when the reader accepts none of it for too long."""
     try:
         async with asyncio.timeout(WRITE_S):
             await response.write(data)

@@ -406,7 +406,7 @@ OBJECTS: Final[Mapping[str, str]] = {
 
 
 def inner_types(type_name: str) -> tuple[str, str]:
-    """Return the container of a type ('List', 'Set', 'Map') and its element type; '' for other types."""
+    """Returns the container of a type ('List', 'Set', 'Map') and its element type; '' for other types."""
     outer, bracket, inner = type_name.removesuffix(">").partition("<")
     if not bracket or not type_name.endswith(">"):
         return "", ""
@@ -416,7 +416,7 @@ def inner_types(type_name: str) -> tuple[str, str]:
 
 
 def members_of(type_name: str) -> Iterator[tuple[str, str]]:
-    """Yield the names and types of an object's members."""
+    """Yields the names and types of an object's members."""
     for member in OBJECTS[type_name].split():
         name, _, member_type = member.partition(":")
         yield name, member_type

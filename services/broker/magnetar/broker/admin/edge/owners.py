@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # not loaded by a standalone
 
 _REDIRECTS: Final = Counter(
     "magnetar_http_redirects",
-    "Calls over HTTP that were sent on to another broker, which serves their topic or bundle.",
+    "HTTP requests redirected to the broker that owns their topic or bundle.",
     registry=REGISTRY,
 )
 
@@ -36,7 +36,7 @@ AUTHORITATIVE: Final = "authoritative"
 
 
 async def topic_elsewhere(cluster: Cluster | None, topic: TopicName) -> BrokerRegistration | None:
-    """Return the other broker that owns the topic, assigning its bundle if needed; None for this broker.
+    """Returns the other broker that owns the topic, assigning its bundle if needed; None for this broker.
 
     Raises NamespaceNotFound, ServiceNotReady, TooManyRequests, MetadataError.
     """
@@ -48,7 +48,7 @@ async def topic_elsewhere(cluster: Cluster | None, topic: TopicName) -> BrokerRe
 async def bundle_elsewhere(
     cluster: Cluster | None, namespace: NamespaceName, bundle: BundleRange
 ) -> BrokerRegistration | None:
-    """Return the other broker that owns the bundle, assigning it if needed; None for this broker.
+    """Returns the other broker that owns the bundle, assigning it if needed; None for this broker.
 
     Raises as `topic_elsewhere`.
     """
@@ -67,7 +67,7 @@ def _unless_this(cluster: Cluster, found: BrokerRegistration) -> BrokerRegistrat
 
 
 async def require_topic_here(call: Call) -> None:
-    """Check that this broker handles the call: it owns the topic, or the topic is partitioned and its
+    """Checks that this broker handles the call: it owns the topic, or the topic is partitioned and its
     partitions may be anywhere.
 
     Raises a redirect to the owner, InvalidName, and as `topic_elsewhere`.
@@ -81,13 +81,13 @@ async def require_topic_here(call: Call) -> None:
 
 
 async def require_bundle_here(call: Call, bundle: BundleRange) -> None:
-    """Check that this broker owns the bundle. Raises a redirect to the owner, and as `bundle_elsewhere`."""
+    """Checks that this broker owns the bundle. Raises a redirect to the owner, and as `bundle_elsewhere`."""
     owner = await bundle_elsewhere(call.broker.cluster, call.namespace, bundle)
     send_on(call, owner, f"bundle {call.namespace}/{bundle}")
 
 
 def send_on(call: Call, owner: BrokerRegistration | None, what: str, raw_path: str | None = None) -> None:
-    """Raise a redirect to the same request at `owner`; return when `owner` is None.
+    """Raises a redirect to the same request at `owner`; returns when `owner` is None.
 
     `raw_path` is another path to request there. Raises ServiceNotReady when the request was redirected here
     already, or when the owner has no HTTP address.
@@ -109,8 +109,8 @@ def send_on(call: Call, owner: BrokerRegistration | None, what: str, raw_path: s
 
 
 def redirect(url: str) -> web.HTTPTemporaryRedirect:
-    """Return a redirect to exactly this URL, and count it: parsing it would turn `/topic/%2E%2E` into another
-    path.
+    """Returns a redirect to exactly this URL, and counts it: parsing it would turn `/topic/%2E%2E` into
+    another path.
     """
     _REDIRECTS.inc()
     text = quote(url, safe=string.punctuation, errors="surrogateescape")

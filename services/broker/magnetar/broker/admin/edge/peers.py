@@ -52,7 +52,7 @@ NOTHING: Final = object()
 
 FAILED: Final = Counter(
     "magnetar_admin_peer_calls_failed",
-    "Calls to the admin API of other brokers that were refused or not answered, by status; 0: not answered.",
+    "Failed calls to the admin API of other brokers, by status; 0: no response.",
     ["status"],
     registry=REGISTRY,
 )
@@ -78,7 +78,7 @@ class Peers:
         query: Mapping[str, str] | None = None,
         body: Any = NOTHING,
     ) -> Any:
-        """Return the JSON response of the broker; None when the response is empty.
+        """Returns the JSON response of the broker; None when the response is empty.
 
         `raw_path` is percent-encoded. Raises Refused, TopicNotFound (404), and ServiceNotReady, also when the
         broker does not respond.
@@ -97,7 +97,7 @@ class Peers:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             FAILED.labels("0").inc()
             raise ServiceNotReady(
-                f"broker {broker.broker_id} did not answer ({self._why(error)}); try again"
+                f"broker {broker.broker_id} did not answer ({self._why(error)}); retry"
             ) from error
         if status < 300:
             return _value(answer, broker)
@@ -112,7 +112,7 @@ class Peers:
             return response.status, await _whole(response)
 
     async def _while_up(self, broker: BrokerRegistration, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`. Raises ServiceNotReady once the broker leaves the cluster, because
+        """Returns the result of `work`. Raises ServiceNotReady once the broker leaves the cluster, because
         other brokers own its topics then.
         """
         task = asyncio.create_task(work)
@@ -122,21 +122,21 @@ class Peers:
                 if not self._is_up(broker.broker_id, broker.run):
                     FAILED.labels("0").inc()
                     raise ServiceNotReady(
-                        f"broker {broker.broker_id} left the cluster before it answered; try again"
+                        f"broker {broker.broker_id} left the cluster before it answered; retry"
                     )
             return task.result()
         finally:
             task.cancel()
 
     async def close(self) -> None:
-        """End every call; idempotent."""
+        """Ends every call; idempotent."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     def _why(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return str(error) or f"nothing within {self._call_s:g} s"
+            return str(error) or f"no response within {self._call_s:g} s"
         number = error.errno if isinstance(error, OSError) else None
         return os.strerror(number) if number and number > 0 else str(error) or type(error).__name__
 
@@ -155,7 +155,7 @@ class Peers:
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """Retrieve the exception of a finished task, which may have no waiter any more."""
+    """Retrieves the exception of a finished task, which may have no waiter any more."""
     if not task.cancelled():
         task.exception()
 
@@ -169,7 +169,7 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
     async for piece in response.content.iter_chunked(1 << 16):
         size += len(piece)
         if size > ANSWER_BYTES_MAX:
-            raise aiohttp.ClientPayloadError(f"its answer has more than {ANSWER_BYTES_MAX} bytes")
+            raise aiohttp.ClientPayloadError(f"its response has more than {ANSWER_BYTES_MAX} bytes")
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -94,7 +94,7 @@ class Route:
         return not self.anywhere and (self.method != "GET" or "{topic}" in self.path)
 
     def names_in(self, parts: list[str]) -> dict[str, str]:
-        """Return the named segments of a path that matched."""
+        """Returns the named segments of a path that matched."""
         template = self.path.strip("/").split("/")
         return {key[1:-1]: value for key, value in zip(template, parts, strict=True) if key.startswith("{")}
 
@@ -110,7 +110,7 @@ def _parameter(text: str) -> Parameter:
 
 
 def serve(app: web.Application, routes: Iterable[Route]) -> None:
-    """Add these routes to the application; HEAD is handled where GET is."""
+    """Adds these routes to the application; HEAD is handled where GET is."""
     app[TABLE] = table = list(routes)
     for route in table:
         handler = _authorized(route)

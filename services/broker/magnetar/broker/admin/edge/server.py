@@ -34,10 +34,10 @@ _LOGGER: Final = "magnetar.broker.http"
 _log = get_logger(_LOGGER)
 
 REQUESTS_MAX: Final = 256
-"""Concurrent requests; more of them are answered with 503."""
+"""Maximum concurrent requests; further ones are answered with 503."""
 
 BODY_BYTES_MAX: Final = 1024 * 1024
-"""Longest request body after decompression; longer ones are answered with 413."""
+"""Maximum bytes of a request body after decompression; larger ones are answered with 413."""
 
 _NOT_BOUNDED: Final = health.PATHS | {"/metrics", "/metrics/"}
 """Paths that are exempt from REQUESTS_MAX, so that a busy broker can be observed. Scrapes have a limit of
@@ -46,13 +46,13 @@ their own.
 
 _CONNECTIONS_REFUSED: Final = Counter(
     "magnetar_http_connections_refused",
-    "HTTP connections over the bound; each ended an idle one, or was answered 503.",
+    "HTTP connections over the limit; each one closed an idle connection or was answered with 503.",
     registry=REGISTRY,
 )
 
 
 def create_app(broker: BrokerView, routes: Iterable[Route]) -> web.Application:
-    """Return the application that serves these routes of `broker`."""
+    """Returns the application that serves these routes of `broker`."""
     bound = bounded(REQUESTS_MAX, failed, but_not=_NOT_BOUNDED)
     middlewares = [refuse_other_sites(failed), bound, _errors, _whole]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
@@ -103,7 +103,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def _whole(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Close the connection when a partly sent response fails: an error in it would be read as data."""
+    """Closes the connection when a partly sent response fails: an error in it would be read as data."""
     try:
         return await handler(request)
     except ConnectionError:
@@ -111,12 +111,12 @@ async def _whole(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:
         if request.writer.output_size == 0:
             raise
-        _log.exception("http response broke off", method=request.method, path=request.path)
-        raise ConnectionResetError("the response broke off after it was partly sent") from error
+        _log.exception("http response aborted", method=request.method, path=request.path)
+        raise ConnectionResetError("the response was aborted after it was partly sent") from error
 
 
 def _without_its_body(request: web.Request, response: web.Response) -> web.Response:
-    """Return the response to a request whose body is not read any further; the connection is closed."""
+    """Returns the response to a request whose body is not read any further; the connection is closed."""
     request.content.feed_eof()
     response.force_close()
     return response

@@ -15,7 +15,7 @@ _SLICE_ENTRIES: Final = 1_000
 
 
 async def nth_unacked(ledger: ManagedLedger, subscription: Subscription, count: int) -> Position | None:
-    """Return the `count`th unacknowledged entry, from 1 on; None when the backlog is shorter."""
+    """Returns the `count`th unacknowledged entry, from 1 on; None when the backlog is shorter."""
     cursor = subscription.cursor
     if count > cursor.backlog():
         return None
@@ -34,7 +34,7 @@ async def nth_unacked(ledger: ManagedLedger, subscription: Subscription, count: 
 
 
 async def skip(subscription: Subscription, position: Position) -> None:
-    """Acknowledge all entries up to `position`; durable on return."""
+    """Acknowledges all entries up to `position`; durable on return."""
     if position > subscription.cursor.mark_delete:
         subscription.skip_to(position)
     written: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -6,14 +6,14 @@ from magnetar.broker.admin.edge.call import Call
 
 
 def broker_id(call: Call) -> str:
-    """Return the id of this broker."""
+    """Returns the id of this broker."""
     cluster, url = call.broker.cluster, call.broker.urls.http_url
     registered = "" if cluster is None else cluster.presence.broker_id
     return registered or url.partition("://")[2] or call.request.host
 
 
 def active_brokers(call: Call) -> list[str]:
-    """Return the ids of the brokers that serve clients."""
+    """Returns the ids of the brokers that serve clients."""
     cluster = call.broker.cluster
     if cluster is None:
         return [] if call.broker.not_ready else [broker_id(call)]

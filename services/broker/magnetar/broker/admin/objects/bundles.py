@@ -11,7 +11,7 @@ from magnetar.common.naming.bundle_range import BundleRange
 
 
 def bundle_in(call: Call, namespace: Namespace) -> BundleRange:
-    """Return the range in the path, which must be a bundle of the namespace. Raises Refused (412)."""
+    """Returns the range in the path, which must be a bundle of the namespace. Raises Refused (412)."""
     asked = bundle_range(call.names["bundle"])
     name = f"{call.names['tenant']}/{call.names['namespace']}"
     for bundle in bundles_of(namespace):
@@ -27,7 +27,7 @@ def bundle_in(call: Call, namespace: Namespace) -> BundleRange:
 
 
 def bundle_range(text: str) -> BundleRange:
-    """Parse a range, with or without leading zeros. Raises Refused (412)."""
+    """Parses a range, with or without leading zeros. Raises Refused (412)."""
     try:
         return BundleRange.parse(_padded(text))
     except InvalidName as error:

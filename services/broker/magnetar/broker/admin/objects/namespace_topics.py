@@ -36,13 +36,15 @@ R = TypeVar("R")
 
 
 async def bundle_of(call: Call) -> BundleRange | None:
-    """Return the bundle in the path; None when the path has none. Raises NamespaceNotFound, Refused (412)."""
+    """Returns the bundle in the path; None when the path has none. Raises NamespaceNotFound, Refused
+    (412).
+    """
     namespace = await call.broker.policy_writer.namespace(call.namespace)
     return bundle_in(call, namespace) if "bundle" in call.names else None
 
 
 async def bundle_here(call: Call) -> BundleRange | None:
-    """Return the bundle in the path as `bundle_of`. Raises a redirect when another broker owns it, as
+    """Returns the bundle in the path as `bundle_of`. Raises a redirect when another broker owns it, as
     `require_bundle_here`.
     """
     bundle = await bundle_of(call)
@@ -52,13 +54,13 @@ async def bundle_here(call: Call) -> BundleRange | None:
 
 
 async def names_within(call: Call, bundle: BundleRange | None, *, persistent: bool) -> list[TopicName]:
-    """Return the namespace's topics in one domain, without system topics; each partition by its own name."""
+    """Returns the namespace's topics in one domain, without system topics; each partition by its own name."""
     names = map(TopicName.parse, await call.broker.list_topics(call.namespace, persistent))
     return [name for name in names if (bundle is None or name.hash in bundle) and not is_system_topic(name)]
 
 
 async def all_names_within(call: Call, bundle: BundleRange | None) -> list[TopicName]:
-    """Return the topics as `names_within` in both domains; only the loaded ones of non-persistent topics."""
+    """Returns the topics as `names_within` in both domains; only the loaded ones of non-persistent topics."""
     return [
         name
         for persistent in (True, False)
@@ -67,7 +69,7 @@ async def all_names_within(call: Call, bundle: BundleRange | None) -> list[Topic
 
 
 async def load_all(call: Call, names: Iterable[TopicName]) -> list[Topic]:
-    """Load these topics; those deleted meanwhile are left out."""
+    """Loads these topics; those deleted meanwhile are left out."""
 
     async def one(name: TopicName) -> Topic | None:
         try:
@@ -81,8 +83,8 @@ async def load_all(call: Call, names: Iterable[TopicName]) -> list[Topic]:
 async def on_bundles(
     call: Call, names: list[TopicName], here: Callable[[list[TopicName]], Awaitable[bool]]
 ) -> bool:
-    """Call `here` with the topics that this broker owns, and forward the request to the owners of the others,
-    bundle by bundle. Returns whether any broker found something to do.
+    """Calls `here` with the topics that this broker owns, and forwards the request to the owners of the
+    others, bundle by bundle. Returns whether any broker found something to do.
 
     All bundles are tried; the error then names the bundles that failed, and why. The request can be repeated:
     `here` skips topics that are done. A request that names a bundle was redirected to its owner before.
@@ -119,7 +121,7 @@ async def on_bundles(
 async def each_bundle(
     bundles: Iterable[BundleRange], act: Callable[[BundleRange], Awaitable[R]], at_once: int = AT_ONCE
 ) -> list[R]:
-    """Call `act` on every bundle, even if some fail; the error then names those that failed, and why."""
+    """Calls `act` on every bundle, even if some fail; the error then names those that failed, and why."""
 
     async def one(bundle: BundleRange) -> tuple[BundleRange, R | MagnetarError | Refused]:
         return bundle, await attempt(act(bundle))
@@ -153,7 +155,7 @@ def _some_failed(failures: Mapping[BundleRange, MagnetarError | Refused], done: 
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[R]], at_once: int = AT_ONCE) -> list[R]:
-    """Call `act` on every item, even if some fail; then raise the first failure."""
+    """Calls `act` on every item, even if some fail; then raises the first failure."""
     waiting = list(items)
     found: list[R] = []
     failure: BaseException | None = None

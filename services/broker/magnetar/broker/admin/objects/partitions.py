@@ -1,9 +1,9 @@
 """Operations on all partitions of a topic, each performed by the broker that owns it.
 
 Partitions of this broker are processed one after the other, with turns for messages in between; the owners of
-the others are called concurrently. All partitions are tried even if some fail. Missing partitions are left
-out. When some failed, the response is the first failure, and says which partitions failed and that the others
-are done.
+the others are called concurrently. All partitions are tried even if some fail. Missing partitions are
+skipped. When some failed, the response is the first failure, with the names of the failed partitions and the
+number of successful ones.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ask:
 
 
 def same(call: Call, body: Any = NOTHING) -> Ask:
-    """Return the request that repeats the call for a partition, with its body."""
+    """Returns the request that repeats the call for a partition, with its body."""
     verb = "/".join(call.request.rel_url.raw_path.strip("/").split("/")[_TOPIC_SEGMENTS:])
     return Ask(call.request.method, verb, body)
 
@@ -69,7 +69,7 @@ class Parts:
 
 
 async def on_topic(call: Call, here: Callable[[TopicName], Awaitable[Any]], ask: Ask) -> Parts:
-    """Call `here` for the call's topic, or for each of its partitions as `on_parts` does.
+    """Calls `here` for the call's topic, or for each of its partitions as `on_parts` does.
 
     Raises what `here` raises for a topic without partitions; NamespaceNotFound.
     """
@@ -82,7 +82,7 @@ async def on_topic(call: Call, here: Callable[[TopicName], Awaitable[Any]], ask:
 async def on_parts(
     call: Call, names: Iterable[TopicName], here: Callable[[TopicName], Awaitable[Any]], ask: Ask
 ) -> Parts:
-    """Call `here` for the topics that this broker owns, and send `ask` to the owners of the others.
+    """Calls `here` for the topics that this broker owns, and sends `ask` to the owners of the others.
 
     Both return the same for a partition: JSON values, if other brokers are asked. Once all were tried, raises
     the first failure other than 'not found' (404).
@@ -108,7 +108,7 @@ async def on_parts(
 
 
 async def attempt(work: Awaitable[T]) -> T | MagnetarError | Refused:
-    """Return the result of `work`, or its error."""
+    """Returns the result of `work`, or its error."""
     try:
         return await work
     except (MagnetarError, Refused) as error:
@@ -132,7 +132,7 @@ async def by_owner(
     find: Callable[[], Awaitable[BrokerRegistration | None]],
     act: Callable[[BrokerRegistration | None], Awaitable[T]],
 ) -> T:
-    """Call `act` with the owner, and again with the next owner when the first one lost ownership meanwhile.
+    """Calls `act` with the owner, and again with the next owner when the first one lost ownership meanwhile.
 
     `act` gets None for this broker. Raises what `find` and `act` raise.
     """
@@ -155,7 +155,7 @@ async def by_owner(
 
 
 async def ask_owner(call: Call, owner: BrokerRegistration, name: TopicName, ask: Ask) -> Any:
-    """Return the response of the owner. Raises as Peers.ask."""
+    """Returns the response of the owner. Raises as Peers.ask."""
     parts = (name.domain, name.tenant, name.namespace.namespace, name.local_name)
     path = f"{ask.root}/" + "/".join(quote(part, safe="") for part in parts)
     query = {key: value for key, value in call.request.query.items() if key != AUTHORITATIVE}
@@ -201,5 +201,5 @@ def _status(error: Exception) -> int:
 
 
 def not_created(error: Exception) -> bool:
-    """Return whether the partition itself is missing, rather than the object of the call on it."""
+    """Returns whether the partition itself is missing, rather than the object of the call on it."""
     return isinstance(error, TopicNotFound) and str(error) == NOT_CREATED

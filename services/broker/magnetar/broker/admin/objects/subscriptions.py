@@ -32,7 +32,7 @@ Act: TypeAlias = Callable[[Topic, Any], Awaitable[Any]]
 
 
 async def on_subscription(call: Call, act: Act, body: Any = NOTHING) -> Parts:
-    """Call `act` with the call's subscription of its topic, or of each partition that has it.
+    """Calls `act` with the call's subscription of its topic, or of each partition that has it.
 
     `body` is the body of the call, for owners of other partitions. Raises Refused (404) when no partition has
     the subscription, and as `on_parts`.
@@ -55,7 +55,7 @@ StoredAct: TypeAlias = Callable[[PersistentTopic, Subscription], Awaitable[Any]]
 
 
 async def on_stored_subscription(call: Call, what: str, act: StoredAct, body: Any = NOTHING) -> Parts:
-    """Call `act` as `on_subscription` does, on persistent topics. Raises Refused (405) for others."""
+    """Calls `act` as `on_subscription` does, on persistent topics. Raises Refused (405) for others."""
 
     async def persistent(topic: Topic, subscription: Any) -> Any:
         return await act(stored(topic, what), subscription)
@@ -64,7 +64,7 @@ async def on_stored_subscription(call: Call, what: str, act: StoredAct, body: An
 
 
 def reset_data(value: Any) -> tuple[Position, bool, dict[str, Any]]:
-    """Parse a message id, its `excluded` flag, and the whole body. Raises Refused."""
+    """Parses a message id, its `excluded` flag, and the whole body. Raises Refused."""
     if value in ("earliest", "latest"):
         return (Position(-1, -1) if value == "earliest" else Position(LATEST, LATEST)), False, {}
     if not isinstance(value, dict):
@@ -87,7 +87,7 @@ _NO_SUCH: Final = {
 
 
 def subscription_routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> list[Route]:
-    """Return the routes of a verb on a subscription, one for each domain."""
+    """Returns the routes of a verb on a subscription, one for each domain."""
     errors = {**_NO_SUCH, **more.pop("errors", {})}
     path = f"{_SUBSCRIPTION}/{name}" if name else _SUBSCRIPTION
     return owned_topic_routes(method, path, handler, summary, errors=errors, **more)

@@ -35,7 +35,9 @@ NOT_CREATED: Final = "Topic partitions were not yet created"
 
 
 async def require_namespace(broker: BrokerView, namespace: NamespaceName, reason: str) -> None:
-    """Raise NamespaceNotFound with `reason` unless the namespace exists; Pulsar's wording varies by route."""
+    """Raises NamespaceNotFound with `reason` unless the namespace exists; Pulsar's wording varies by
+    route.
+    """
     if not await broker.namespaces.exists(namespace):
         raise NamespaceNotFound(reason)
 
@@ -43,13 +45,13 @@ async def require_namespace(broker: BrokerView, namespace: NamespaceName, reason
 async def visible_topics(
     broker: BrokerView, namespace: NamespaceName, persistent: bool, *, system_too: bool
 ) -> list[str]:
-    """Return the sorted names of the namespace's topics; system topics only with `system_too`."""
+    """Returns the sorted names of the namespace's topics; system topics only with `system_too`."""
     names = iterate_cooperatively(await broker.list_topics(namespace, persistent))
     return sorted([name async for name in names if system_too or not is_system_topic(TopicName.parse(name))])
 
 
 async def require_topic(broker: BrokerView, topic: TopicName, *, may_be_created: bool) -> int:
-    """Return the number of partitions, 0 for a non-partitioned topic. Raises TopicNotFound when the topic
+    """Returns the number of partitions, 0 for a non-partitioned topic. Raises TopicNotFound when the topic
     does not exist.
 
     A topic that may be created need not exist; nor need a partition of a partitioned topic.
@@ -65,13 +67,13 @@ async def require_topic(broker: BrokerView, topic: TopicName, *, may_be_created:
 
 
 def require_topic_policies(call: Call) -> None:
-    """Raise Refused (405) when topic policies are disabled."""
+    """Raises Refused (405) when topic policies are disabled."""
     if not call.broker.config.policies.of_topics:
         raise Refused(405, "Topic level policies is disabled, to enable the topic level policy and retry.")
 
 
 async def topic_with_policies(call: Call) -> TopicName:
-    """Return the call's topic, which may have policies of its own.
+    """Returns the call's topic, which may have policies of its own.
 
     Raises Refused, NamespaceNotFound, TopicNotFound, InvalidName.
     """
@@ -85,7 +87,7 @@ async def topic_with_policies(call: Call) -> TopicName:
 
 
 async def partitions_of(call: Call) -> int:
-    """Return the number of partitions of the call's topic; 0 when it is not partitioned or does not exist.
+    """Returns the number of partitions of the call's topic; 0 when it is not partitioned or does not exist.
 
     Raises NamespaceNotFound, InvalidName.
     """
@@ -95,7 +97,7 @@ async def partitions_of(call: Call) -> int:
 
 
 async def loaded(call: Call) -> Topic:
-    """Load the call's topic. Raises TopicNotFound (also for a partitioned topic), NamespaceNotFound,
+    """Loads the call's topic. Raises TopicNotFound (also for a partitioned topic), NamespaceNotFound,
     ServiceNotReady.
     """
     topic = call.topic
@@ -104,7 +106,7 @@ async def loaded(call: Call) -> Topic:
 
 
 async def load(broker: BrokerView, topic: TopicName) -> Topic:
-    """Load an existing topic. Raises TopicNotFound, ServiceNotReady."""
+    """Loads an existing topic. Raises TopicNotFound, ServiceNotReady."""
     try:
         return await broker.registry.get(topic, create=False, claim=True)
     except NamespaceNotFound:
@@ -116,21 +118,21 @@ async def load(broker: BrokerView, topic: TopicName) -> Topic:
 
 
 async def persistent(call: Call, what: str) -> PersistentTopic:
-    """Load the call's topic, which must be persistent and unpartitioned for `what`. Raises Refused (405)."""
+    """Loads the call's topic, which must be persistent and unpartitioned for `what`. Raises Refused (405)."""
     if await partitions_of(call):
         raise Refused(405, f"{what} on a partitioned topic is not allowed")
     return stored(await loaded(call), what)
 
 
 def stored(topic: Topic, what: str) -> PersistentTopic:
-    """Return the topic as a persistent one. Raises Refused (405) when it is not persistent."""
+    """Returns the topic as a persistent one. Raises Refused (405) when it is not persistent."""
     if not isinstance(topic, PersistentTopic):
         raise Refused(405, f"{what} on a non-persistent topic is not allowed")
     return topic
 
 
 def subscription_of(topic: Topic, name: str) -> AnySubscription:
-    """Return a subscription of the topic. Raises Refused (404)."""
+    """Returns a subscription of the topic. Raises Refused (404)."""
     found = topic.subscriptions.get(name)
     if found is None:
         raise Refused(404, f"Subscription {name} not found for topic {topic.name}")
@@ -138,14 +140,14 @@ def subscription_of(topic: Topic, name: str) -> AnySubscription:
 
 
 def stored_subscription(topic: PersistentTopic, name: str) -> Subscription:
-    """Return a subscription of the topic. Raises Refused (404)."""
+    """Returns a subscription of the topic. Raises Refused (404)."""
     found = subscription_of(topic, name)
     assert isinstance(found, Subscription), "a persistent topic's"
     return found
 
 
 def topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> list[Route]:
-    """Return the routes of a verb on a topic, one for each domain."""
+    """Returns the routes of a verb on a topic, one for each domain."""
     errors = {**TOPIC_ERRORS, **more.pop("errors", {})}
     return [
         Route(
@@ -162,5 +164,5 @@ def topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any
 
 
 def owned_topic_routes(method: str, name: str, handler: Any, summary: str, **more: Any) -> list[Route]:
-    """Return routes as `topic_routes` that the topic's owner handles, because they act on a loaded topic."""
+    """Returns routes as `topic_routes` that the topic's owner handles, because they act on a loaded topic."""
     return topic_routes(method, name, handler, summary, at_owner=True, **more)

@@ -31,16 +31,17 @@ _NUMBERS: Final = {
 
 _TOPIC_DOMAINS: Final = {"type": "string", "enum": ["persistent", "non-persistent"]}
 
-_DESCRIPTION: Final = """\
-Apache Pulsar's admin API as this broker serves it. An answer without a body says that what was asked for is
-not set. In a body, as in Apache Pulsar, unknown members are ignored, numbers and booleans may be texts, and
-null is 0 or false where a number or boolean cannot be null. Names in paths are one segment each,
-percent-encoded once (`+` is a space), names of subscriptions twice.
-"""
+_DESCRIPTION: Final = (
+    "Apache Pulsar's admin API as this broker serves it. A response without a body "
+    "means that the requested value is not set. In a body, as in Apache Pulsar, "
+    "unknown members are ignored, numbers and booleans may be strings, and null is 0 "
+    "or false where a number or boolean cannot be null. Names in paths are one segment "
+    "each, percent-encoded once (`+` is a space), names of subscriptions twice."
+)
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """Return the document of these routes. Raises LookupError when a route uses an undeclared type."""
+    """Returns the document of these routes. Raises LookupError when a route uses an undeclared type."""
     paths: dict[str, dict[str, Any]] = {}
     templates: dict[str, str] = {}
     tags: dict[str, None] = {}
@@ -77,7 +78,7 @@ _ERROR: Final = {
 
 
 def operation(route: Route, template: str) -> dict[str, Any]:
-    """Return the OpenAPI operation of a route at the path `template`."""
+    """Returns the OpenAPI operation of a route at the path `template`."""
     found: dict[str, Any] = {
         "tags": [route.object],
         "operationId": _operation_id(route),

@@ -31,7 +31,7 @@ SCALARS: Final[dict[str, dict[str, Any]]] = {
 
 
 def schema_of(type_name: str) -> dict[str, Any]:
-    """Return the schema of a type. Raises LookupError when the type is not declared."""
+    """Returns the schema of a type. Raises LookupError when the type is not declared."""
     type_name = type_name.removesuffix("?")
     if type_name in SCALARS:
         return SCALARS[type_name]
@@ -48,7 +48,7 @@ def schema_of(type_name: str) -> dict[str, Any]:
 
 
 def declared() -> dict[str, dict[str, Any]]:
-    """Return the schema of every type that json_types declares."""
+    """Returns the schema of every type that json_types declares."""
     enums = {name: {"type": "string", "enum": texts.split()} for name, texts in ENUMS.items()}
     objects = {
         name: {

@@ -13,7 +13,7 @@ ROLE_CHARS_MAX: Final = 1_024
 
 
 def actions_of(value: Any) -> list[str]:
-    """Validate the actions granted to a role. Raises BadPolicy."""
+    """Validates the actions granted to a role. Raises BadPolicy."""
     if not isinstance(value, list):
         raise BadPolicy(f"the actions must be a list of {', '.join(ACTIONS)}")
     for each in value:
@@ -23,14 +23,14 @@ def actions_of(value: Any) -> list[str]:
 
 
 def roles_of(value: Any) -> list[str]:
-    """Validate the roles permitted to use a subscription. Raises BadPolicy."""
+    """Validates the roles permitted to use a subscription. Raises BadPolicy."""
     if not isinstance(value, list):
         raise BadPolicy("the roles must be a list")
     return sorted({role_of(each) for each in value})
 
 
 def role_of(value: Any) -> str:
-    """Validate the name of a role. Raises BadPolicy (412)."""
+    """Validates the name of a role. Raises BadPolicy (412)."""
     if not isinstance(value, str) or not value.strip() or len(value) > ROLE_CHARS_MAX:
         raise BadPolicy(
             f"a role must be a string of 1 to {ROLE_CHARS_MAX} characters, not {value!r:.80}", 412
@@ -39,19 +39,19 @@ def role_of(value: Any) -> str:
 
 
 def permissions_json(policies: Policies) -> dict[str, list[str]]:
-    """Return the actions granted to each role at this level."""
+    """Returns the actions granted to each role at this level."""
     return {role: list(actions.names) for role, actions in sorted(policies.permissions.items())}
 
 
 def subscription_roles_json(policies: Policies) -> dict[str, list[str]]:
-    """Return the roles permitted to use each subscription; other subscriptions are open to all consumers."""
+    """Returns the roles permitted to use each subscription; other subscriptions are open to all consumers."""
     return {name: list(roles.names) for name, roles in sorted(policies.subscription_roles.items())}
 
 
 def auth_policies_json(
     policies: Policies, of_topics: Mapping[str, Mapping[str, list[str]]]
 ) -> dict[str, Any]:
-    """Return all permissions within a namespace."""
+    """Returns all permissions within a namespace."""
     return {
         "namespace_auth": permissions_json(policies),
         "destination_auth": dict(of_topics),
@@ -60,7 +60,7 @@ def auth_policies_json(
 
 
 def put_auth_policies(policies: Policies, value: Any) -> None:
-    """Store the permissions of a new namespace. Raises BadPolicy, also for permissions on topics."""
+    """Stores the permissions of a new namespace. Raises BadPolicy, also for permissions on topics."""
     given = json_object("auth_policies", value)
     if given.get("destination_auth"):
         raise BadPolicy("destination_auth: grant permissions on a topic once the topic is there", 412)

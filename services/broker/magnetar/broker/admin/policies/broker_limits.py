@@ -12,7 +12,7 @@ from magnetar.common.metadata.values import Policies
 
 
 def check_within_broker(proto: str, policies: Policies, config: BrokerConfig) -> None:
-    """Check one field of `policies` that is being set. Raises BadPolicy with Pulsar's status."""
+    """Checks one field of `policies` that is being set. Raises BadPolicy with Pulsar's status."""
     if proto == "max_message_bytes" and policies.max_message_bytes > config.publish.message_bytes_max:
         raise BadPolicy(
             f"maxMessageSize of a topic may be at most {config.publish.message_bytes_max}, the broker's own "

@@ -21,7 +21,7 @@ from magnetar.common.naming.bundle_range import BundleRange
 
 
 def bundles_json(bundles: Sequence[BundleRange]) -> dict[str, Any]:
-    """Return the bundles of a namespace."""
+    """Returns the bundles of a namespace."""
     edges = [0, *(each.upper for each in bundles)]
     return {"boundaries": [f"0x{edge:08x}" for edge in edges], "numBundles": len(bundles)}
 
@@ -32,7 +32,7 @@ def namespace_json(
     clusters: list[str],
     permissions_of_topics: Mapping[str, Mapping[str, list[str]]],
 ) -> dict[str, Any]:
-    """Return all settings of a namespace; settings that are not supported yet have their neutral value."""
+    """Returns all settings of a namespace; settings that are not supported yet have their neutral value."""
     policies = namespace.policies
     shown: dict[str, Any] = {
         "auth_policies": auth_policies_json(policies, permissions_of_topics),
@@ -69,7 +69,7 @@ def namespace_json(
 
 
 def policies_of(given: dict[str, Any], cluster: str) -> Policies:
-    """Parse the policies in such an object; unknown members are ignored. Raises BadPolicy."""
+    """Parses the policies in such an object; unknown members are ignored. Raises BadPolicy."""
     policies = Policies()
     for field in FIELDS:
         value = given.get(field.dump) if field.dump else None
@@ -90,7 +90,7 @@ def policies_of(given: dict[str, Any], cluster: str) -> Policies:
 
 
 def _put_offload_limits(policies: Policies, given: dict[str, Any]) -> None:
-    """Apply the older offload limits, unless offload policies set them."""
+    """Applies the older offload limits, unless offload policies set them."""
     for key, member in (
         ("offload_threshold", "threshold_bytes"),
         ("offload_threshold_in_seconds", "threshold_s"),

@@ -1,9 +1,9 @@
-"""When and where ledgers go to a colder tier, in the JSON of Pulsar's OffloadPolicies.
+"""Offload policies in the JSON of Pulsar's OffloadPolicies.
 
-Members, their defaults and what is refused are those of Pulsar; those that are not given and have no default
-are left out of an answer. Thresholds, the deletion lag, the read priority, driver, bucket and URI mean what
-they mean there; threads, prefetching and sizes of blocks and buffers are kept and shown, since jobs and
-readers have settings of their own. Credentials are refused: what is in metadata is no secret.
+Members, defaults and validation are Pulsar's; unset members without a default are omitted from a response.
+Thresholds, deletion lag, read priority, driver, bucket and URI have Pulsar's meaning. Threads, prefetching
+and sizes of blocks and buffers are stored and returned only, since jobs and readers have their own settings.
+Credentials are refused, because metadata is not a place for secrets.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from magnetar.common.offload.offload_refusals import BadLocation
 TEXT_CHARS_MAX: Final = 4_096
 
 _SECRET: Final = (
-    "{name} is refused, since policies are no place for secrets: give credentials to brokers and jobs in "
+    "{name} is refused, since policies must not contain secrets: give credentials to brokers and jobs in "
     "their environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or a role of the machine)"
 )
 
 
 def text(name: str, value: Any) -> str:
-    """Raises BadPolicy."""
+    """Validates a text. Raises BadPolicy."""
     if not isinstance(value, str) or len(value) > TEXT_CHARS_MAX:
-        raise BadPolicy(f"{name} must be a text of at most {TEXT_CHARS_MAX} characters")
+        raise BadPolicy(f"{name} must be a string of at most {TEXT_CHARS_MAX} characters")
     return value
 
 
 def limit(name: str, value: Any) -> int:
-    """-1 or more. Raises BadPolicy."""
+    """Validates a limit of -1 or more. Raises BadPolicy."""
     number = whole_number(name, value)
     if number < -1:
         raise BadPolicy(f"{name} value is not valid: it must be -1 (off) or more", 412)
@@ -42,13 +42,13 @@ def limit(name: str, value: Any) -> int:
 
 
 def _secret(name: str, value: Any) -> None:
-    """Nothing but an empty text. Raises BadPolicy."""
+    """Accepts only an empty string. Raises BadPolicy."""
     if text(name, value):
         raise BadPolicy(_SECRET.format(name=name), 412)
 
 
 def _uri(name: str, value: Any) -> str | None:
-    """Raises BadPolicy."""
+    """Validates a URI; returns None for an empty one. Raises BadPolicy."""
     try:
         return normalized(text(name, value)) if value else None
     except BadLocation as error:
@@ -92,14 +92,14 @@ _MEMBERS: Final = (
     ("managedLedgerOffloadMaxBlockSizeInBytes", "block_bytes_max", int32, None),
     ("managedLedgerOffloadReadBufferSizeInBytes", "read_buffer_bytes", int32, None),
 )
-"""Name in JSON, in metadata, how it is read, and what is shown when it is not given."""
+"""Members as (name in JSON, name in metadata, parser, value shown when unset)."""
 
 _EXTRA: Final = "managedLedgerExtraConfigurations"
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadPolicies:
-    """A driver with what it needs, and when ledgers go."""
+    """The offload policies: a driver with its location, and the thresholds."""
 
     type_name: str = "OffloadPolicies"
 
@@ -121,7 +121,7 @@ class OffloadPolicies:
         shown: dict[str, Any] = {_EXTRA: dict(message.extra_configurations)}
         for name, proto, reader, default in _MEMBERS:
             if reader is _secret:
-                continue  # releases that offloaded nothing kept them
+                continue  # releases without offload stored them
             item = getattr(message, proto) if message.HasField(proto) else default  # type: ignore[arg-type]
             if item is not None:
                 shown[name] = item

@@ -1,8 +1,8 @@
-"""Every policy that a namespace or a topic may have: its names, its shape, and the value that applies.
+"""Table of all policies of a namespace or topic: names, JSON shape, and effective value.
 
-The REST routes and the dump of a namespace's policies are made from it. Names are those of
-`magnetar.common.admin_types`, which the command line shares. Backlog quotas, two policies under one name,
-and the dispatch rates of single subscriptions have routes of their own.
+The REST routes and the JSON of a namespace's policies are built from it. Names are those of
+`magnetar.common.admin_types`, which the command line shares. Backlog quotas (two policies under one name) and
+the dispatch rates of single subscriptions have their own routes.
 """
 
 from __future__ import annotations
@@ -45,49 +45,49 @@ FLAG: Final = Flag()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyField:
-    """Get a namespace isolation policy."""
+    """One policy of the table."""
 
     api: PolicyApi
-    """How the admin API names it."""
+    """Its names in the admin API."""
     kind: Kind
     dump: str = ""
-    """Its key among all policies of a namespace; empty: it is not there."""
+    """Its key in the JSON of all policies of a namespace; empty: not included."""
     by_cluster: bool = False
-    """In the dump it stands under the name of the cluster."""
+    """Whether that JSON nests it under the name of the cluster."""
     applied: Callable[[EffectivePolicies], Any] | None = None
     """Returns the value in effect; None where `applied` is ignored."""
     unset_is_204: bool = False
-    """On a topic, 204 and not 200 says that it is not set."""
+    """Whether a topic without it is answered with 204 instead of 200."""
     topic_unset: Any = None
     """The value shown for a topic that does not set it."""
     otherwise: Any = None
-    """The default where no level sets the policy; for fields without `applied`."""
+    """The default when no level sets the policy; for fields without `applied`."""
     configured: Callable[[ManagedLedgerConfig], Any] | None = None
-    """The same, where the configuration says it."""
+    """The same default, read from the configuration."""
     namespace_unset_is_204: bool = False
     without_body: Any = None
     """The value of a request without a body."""
     tenant_first: bool = False
     """The `Route.tenant_first` of the topic's routes."""
     null_unsets_topic: bool = False
-    """On a topic, null takes it away; of others it is 0 or false, as in Pulsar."""
+    """Whether null removes it from a topic; for other fields null is 0 or false, as in Pulsar."""
     kept: str = ""
     """A note in the documentation of a policy that is stored and returned, but has no effect yet."""
 
     def write(self, policies: Policies, value: Any, name: str) -> None:
-        """Set it, or with None take it away. `name` is what a refusal calls it. Raises Refused."""
+        """Sets it, or removes it with None. `name` is used in error messages. Raises Refused."""
         if value is None:
             self.clear(policies)
         else:
             self.kind.put(policies, self.api.proto, value, name)
 
     def clear(self, policies: Policies) -> None:
-        """It is not set any more."""
+        """Removes it."""
         policies.ClearField(self.api.proto)  # type: ignore[arg-type]
 
 
 def rate_json(rate: Rate) -> dict[str, Any]:
-    """A rate as it holds; 0 is no limit."""
+    """Returns an effective rate; 0 is no limit."""
     return {
         "dispatchThrottlingRateInMsg": rate.messages,
         "dispatchThrottlingRateInByte": rate.byte_count,
@@ -97,7 +97,7 @@ def rate_json(rate: Rate) -> dict[str, Any]:
 
 
 def persistence_json(config: ManagedLedgerConfig) -> dict[str, Any]:
-    """How ledgers are made where no policy says it."""
+    """Returns the persistence of ledgers where no policy sets it."""
     return {
         "bookkeeperEnsemble": config.ensemble_size,
         "bookkeeperWriteQuorum": config.write_quorum,
@@ -106,15 +106,17 @@ def persistence_json(config: ManagedLedgerConfig) -> dict[str, Any]:
     }
 
 
-_NO_COMPACTION: Final = " Kept and shown: nothing is compacted yet."
+_NO_COMPACTION: Final = " Stored and returned only: compaction is not supported yet."
 _OFFLOADING: Final = (
-    " Threads, prefetching and sizes of blocks and buffers are kept and shown; credentials are refused: "
-    "brokers and jobs take them from their environment."
+    " Threads, prefetching and sizes of blocks and buffers are stored and returned only. Credentials are "
+    "refused: brokers and jobs take them from their environment."
 )
-_NO_SCHEMA_CHECKS: Final = " Kept and shown: schemas are not compared yet."
-_NO_REPLICATION: Final = " Kept and shown: messages are not replicated between clusters yet."
+_NO_SCHEMA_CHECKS: Final = " Stored and returned only: schema compatibility is not checked yet."
+_NO_REPLICATION: Final = " Stored and returned only: replication between clusters is not supported yet."
 _NO_AUTHORIZATION: Final = " Stored and returned, but not enforced yet."
-_NO_PAUSE: Final = " Kept and shown: the state of acknowledgements is always kept whole, so nothing pauses."
+_NO_PAUSE: Final = (
+    " Stored and returned only: acknowledgement state is always stored completely, so dispatch never pauses."
+)
 
 FIELDS: Final = (
     PolicyField(

@@ -32,11 +32,11 @@ class Kind(Protocol):
         ...
 
     def put(self, policies: Policies, field: str, value: Any, rest_name: str) -> None:
-        """Set a field of `policies` to a JSON value. Raises BadPolicy."""
+        """Sets a field of `policies` to a JSON value. Raises BadPolicy."""
         ...
 
     def get(self, policies: Policies, field: str) -> Any:
-        """The JSON value of a field that is set."""
+        """Returns the JSON value of a field that is set."""
         ...
 
 
@@ -61,7 +61,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """true or false."""
+    """A boolean."""
 
     type_name: str = "boolean"
 
@@ -74,7 +74,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class WrappedFlag:
-    """true or false under a name of its own."""
+    """A boolean in an object, under its own member name."""
 
     key: str
     type_name: str
@@ -88,15 +88,15 @@ class WrappedFlag:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few words."""
+    """One of several words."""
 
     choices: tuple[str, ...]
     type_name: str
     nothing: str = ""
-    """The one of them that says nothing: the policy is not set."""
+    """The word that means that the policy is not set."""
 
     def put(self, policies: Policies, field: str, value: Any, rest_name: str) -> None:
-        # Pulsar's client in Go sends an empty text in a namespace's policies for what it leaves alone.
+        # Pulsar's Go client sends an empty string for unset members of a namespace's policies.
         word = self.nothing if value == "" else one_of(*self.choices)(rest_name, value)
         if word == self.nothing:
             policies.ClearField(field)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class TypeNames:
             raise BadPolicy(f"{unknown[0]!r} is not one of {', '.join(SUBSCRIPTION_TYPES)}")
         policies.ClearField(field)  # type: ignore[arg-type]
         if not value:
-            return  # none in particular: all of them
+            return  # an empty list means all types
         message = getattr(policies, field)
         message.names.extend(name for name in SUBSCRIPTION_TYPES if name in value)
 
@@ -167,7 +167,7 @@ class Record:
 
 
 def whole_number(name: str, value: Any, maximum: int = INT64_MAX) -> int:
-    """Raises BadPolicy unless it is one that fits."""
+    """Validates a whole number within `maximum`. Raises BadPolicy."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadPolicy(f"{name} must be a whole number, not {_shown(value)}")
     if not -maximum - 1 <= value <= maximum:
@@ -180,14 +180,14 @@ def int32(name: str, value: Any) -> int:
 
 
 def boolean(name: str, value: Any) -> bool:
-    """Raises BadPolicy."""
+    """Validates a boolean. Raises BadPolicy."""
     if not isinstance(value, bool):
         raise BadPolicy(f"{name} must be true or false, not {_shown(value)}")
     return value
 
 
 def json_object(name: str, value: Any) -> dict[str, Any]:
-    """Raises BadPolicy."""
+    """Validates an object. Raises BadPolicy."""
     if not isinstance(value, dict):
         raise BadPolicy(f"{name} must be an object, not {_shown(value)}")
     return value
@@ -203,7 +203,7 @@ def decimal(name: str, value: Any) -> float:
 
 
 def one_of(*choices: str) -> Callable[[str, Any], str]:
-    """Reads one of these texts."""
+    """Returns a parser that accepts one of these strings."""
 
     def read(name: str, value: Any) -> str:
         if value not in choices:

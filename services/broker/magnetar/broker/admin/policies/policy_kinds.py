@@ -1,4 +1,4 @@
-"""The two policies whose JSON is unlike what metadata keeps: backlog quotas and automatic creation."""
+"""The two policies whose JSON differs from their metadata: backlog quotas and automatic topic creation."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from magnetar.broker.admin.policies.policy_json import (
 from magnetar.common.metadata.values import Policies
 
 QUOTA_FIELDS: Final = {"destination_storage": "size_quota", "message_age": "time_quota"}
-"""Which field a type of backlog quota is kept in."""
+"""Metadata field of each backlog quota type."""
 
 _QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 _TOPIC_TYPES: Final = ("partitioned", "non-partitioned")
 
 
 def put_quota(policies: Policies, quota_type: str, value: Any) -> None:
-    """Set the backlog quota of one type. Raises BadPolicy."""
+    """Sets the backlog quota of one type. Raises BadPolicy."""
     given = json_object("the backlog quota", value)
     size = given.get("limitSize")
     if size is None:
-        size = given.get("limit")  # what the limit was called before there were two
+        size = given.get("limit")  # name of the limit before there were two
     limits = {
         "limit_bytes": -1 if size is None else whole_number("limitSize", size),
         "limit_s": -1
@@ -48,7 +48,7 @@ def put_quota(policies: Policies, quota_type: str, value: Any) -> None:
 
 
 def quota_map(policies: Policies) -> dict[str, Any]:
-    """The backlog quotas that are set, by type."""
+    """Returns the backlog quotas that are set, by type."""
     return {
         quota_type: quota_json(quota.limit_bytes, quota.limit_s, quota.policy)
         for quota_type, field in QUOTA_FIELDS.items()
@@ -58,7 +58,7 @@ def quota_map(policies: Policies) -> dict[str, Any]:
 
 
 def quota_json(limit_bytes: int, limit_s: int, policy: Policies.QuotaPolicy.ValueType) -> dict[str, Any]:
-    """One backlog quota."""
+    """Returns one backlog quota."""
     return {
         "limit": limit_bytes,
         "limitSize": limit_bytes,
@@ -68,7 +68,7 @@ def quota_json(limit_bytes: int, limit_s: int, policy: Policies.QuotaPolicy.Valu
 
 
 def check_quota_within_retention(policies: Policies) -> None:
-    """A topic must be able to keep what its backlog may have. Raises BadPolicy."""
+    """Checks that retention covers the backlog quota. Raises BadPolicy."""
     retention, quota = policies.retention, policies.size_quota
     if not (policies.HasField("retention") and policies.HasField("size_quota")):
         return
@@ -81,7 +81,7 @@ def check_quota_within_retention(policies: Policies) -> None:
 
 
 def check_quota_of_topic(before: Policies, policies: Policies, namespace: Policies) -> None:
-    """The same for a topic that sets one of the two; what it does not say is its namespace's."""
+    """Checks the same for a topic that sets one of the two; the other one is its namespace's."""
     both = ("retention", "size_quota")
     if not any(
         policies.HasField(name) and getattr(policies, name) != getattr(before, name)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def check_quota_of_topic(before: Policies, policies: Policies, namespace: Polici
 
 @dataclass(frozen=True, slots=True)
 class AutoTopicCreation:
-    """Whether topics are created because a client asks for them, and of which kind."""
+    """Automatic topic creation: whether topics are created on first use, and of which type."""
 
     type_name: str = "AutoTopicCreationOverride"
 
@@ -108,7 +108,7 @@ class AutoTopicCreation:
         allowed = allow is not None and boolean("allowAutoTopicCreation", allow)
         topic_type = given.get("topicType")
         if isinstance(topic_type, str):
-            topic_type = topic_type.lower()  # in whatever case it comes, as in Pulsar
+            topic_type = topic_type.lower()  # in any case, as in Pulsar
         partitions = given.get("defaultNumPartitions")
         if allowed and topic_type not in _TOPIC_TYPES:
             raise BadPolicy(_invalid(f"Unknown topic type [{topic_type}]"), 412)

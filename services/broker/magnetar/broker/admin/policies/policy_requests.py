@@ -20,7 +20,7 @@ QUOTA_QUERY: Final = ("backlogQuotaType:BacklogQuotaType=destination_storage",)
 
 
 def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> Callable[[Policies], None]:
-    """Return an edit that sets a field within the broker's limits; errors call the field `name`."""
+    """Returns an edit that sets a field within the broker's limits; errors call the field `name`."""
 
     def edit(policies: Policies) -> None:
         field.write(policies, value, name)
@@ -30,14 +30,16 @@ def setting(field: PolicyField, value: Any, name: str, config: BrokerConfig) -> 
 
 
 async def value_of(field: PolicyField, call: Call, *, may_be_null: bool) -> Any:
-    """Return the body, or the field's value for an empty body, if it has one."""
+    """Returns the body, or the field's value for an empty body, if it has one."""
     if field.without_body is not None:
         return await call.json_or(field.without_body)
     return await (call.json_or(None) if may_be_null else call.json())
 
 
 def quota_type_of(call: Call) -> str:
-    """Return the backlog quota type in the query. Raises Refused (404), as for a path that does not exist."""
+    """Returns the backlog quota type in the query. Raises Refused (404), as for a path that does not
+    exist.
+    """
     quota_type = call.request.query.get("backlogQuotaType", "destination_storage")
     if quota_type not in QUOTA_FIELDS:
         raise Refused(404, f"backlogQuotaType is one of {', '.join(QUOTA_FIELDS)}, not {quota_type!r}")

@@ -12,7 +12,7 @@ _GLOBAL = "global"
 
 
 async def check_clusters(clusters: Clusters, names: Sequence[str], tenant: str, of: Tenant | None) -> None:
-    """Raise Refused for clusters that are unknown, peers of each other, or not allowed for the tenant."""
+    """Raises Refused for clusters that are unknown, peers of each other, or not allowed for the tenant."""
     if _GLOBAL in names:
         raise Refused(412, "Cannot specify global in the list of clusters")
     known = set(await clusters.names())
@@ -34,7 +34,7 @@ async def check_clusters(clusters: Clusters, names: Sequence[str], tenant: str, 
 
 
 def check_local(clusters: Clusters, names: Sequence[str]) -> None:
-    """Raise Refused (405) for any cluster except the local one: replication is not supported yet."""
+    """Raises Refused (405) for any cluster except the local one: replication is not supported yet."""
     if list(names) != [clusters.local]:
         raise Refused(
             405,
@@ -44,5 +44,5 @@ def check_local(clusters: Clusters, names: Sequence[str]) -> None:
 
 
 def clusters_of(namespace: Namespace, local: str) -> list[str]:
-    """Return the replication clusters of a namespace."""
+    """Returns the replication clusters of a namespace."""
     return list(namespace.replication_clusters.names) or [local]

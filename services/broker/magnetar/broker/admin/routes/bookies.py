@@ -1,4 +1,4 @@
-"""Bookies over HTTP: which there are, and in which racks."""
+"""Routes of bookies and their racks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entry filters over HTTP: this broker has none, so none is set, and none is ever there to show."""
+"""Routes of entry filters, which are not supported: none can be set, and lists are empty."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _remove(call: Call) -> web.Response:
 
 
 async def _require(call: Call) -> None:
-    """Raises NamespaceNotFound, TopicNotFound, InvalidName."""
+    """Checks that the namespace or topic exists. Raises NamespaceNotFound, TopicNotFound, InvalidName."""
     if "topic" not in call.names:
         await require_namespace(call.broker, call.namespace, "Namespace does not exist")
         return

@@ -1,4 +1,4 @@
-"""GET /metrics: the topics' page in slices, then the process's own metrics."""
+"""GET /metrics: the topics' page in pieces, then the metrics of the process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
 _log = get_logger("magnetar.broker.metrics")
 
 SCRAPES_MAX: Final = 4
-"""Scrapes in process at once."""
+"""Maximum concurrent scrapes."""
 
 _SCRAPE_TIMEOUT_S: Final = 30.0
 
 
 def routes(broker: BrokerView) -> list[Route]:
-    """The page of one broker."""
+    """Builds the route of one broker."""
     handler = _MetricsRoute(MetricsPage(broker), broker.config.cluster_name).get
     return [
         Route(
@@ -48,7 +48,7 @@ class _MetricsRoute:
     async def get(self, call: Call) -> web.StreamResponse:
         request = call.request
         if self._scrapes >= SCRAPES_MAX:
-            raise TooManyRequests(f"{SCRAPES_MAX} scrapes are in process already; try again")
+            raise TooManyRequests(f"{SCRAPES_MAX} scrapes are already in progress; retry")
         self._scrapes += 1
         try:
             response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
@@ -72,7 +72,7 @@ class _MetricsRoute:
         for piece in self._page.render():
             if piece:
                 await response.write(piece.encode())
-            # A write returns at once while the socket takes it: messages get their turn here.
+            # A write to a writable socket returns at once: yield to the event loop here.
             await asyncio.sleep(0)
         await response.write(process_page(self._cluster))
         await response.write_eof()

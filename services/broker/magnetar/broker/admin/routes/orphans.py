@@ -1,4 +1,4 @@
-"""Orphans over HTTP: what is left in metadata although nothing names it, and its clearing."""
+"""Routes of orphans: unreferenced metadata, listed and cleared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATH: Final = "/admin/magnetar/v1/orphans"
 
 
 def _at_leader(call: Call) -> None:
-    """Go on where the orphans are known: the broker that leads looks for them. Raises a redirect to it."""
+    """Checks that this broker is the leader, which scans for orphans. Raises a redirect to it."""
     cluster = call.broker.cluster
     leader = None if cluster is None else cluster.directory.leader
     if cluster is not None and leader is not None and leader.id != broker_id(call):

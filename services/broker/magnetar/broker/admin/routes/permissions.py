@@ -1,4 +1,4 @@
-"""Routes for permissions: of a namespace, of single topics and of subscriptions.
+"""Routes for permissions of namespaces, topics and subscriptions.
 
 Permissions are stored and returned. magnetar.broker.authorization is the place that enforces them; it allows
 everything as long as clients are not authenticated. Permissions of a partitioned topic apply to its
@@ -28,7 +28,7 @@ from magnetar.common.metadata.values import Namespace, Policies
 from magnetar.common.naming.topic_name import TopicName
 
 OPTIONS_MAX: Final = 1_000
-"""The limit of topics in one call."""
+"""Maximum topics in one call."""
 
 
 # -- of a namespace
@@ -141,14 +141,14 @@ async def _options(call: Call) -> list[tuple[TopicName, str, dict[str, Any]]]:
     """Parses a call about several topics; all must exist, or nothing is changed."""
     given = await call.json()
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise Refused(400, "a list of objects with topic, role and actions is expected")
+        raise Refused(400, "the body must be a list of objects with topic, role and actions")
     if len(given) > OPTIONS_MAX:
         raise Refused(412, f"at most {OPTIONS_MAX} permissions in one call, not {len(given)}")
     found = []
     for option in given:
         name = option.get("topic")
         if not isinstance(name, str):
-            raise Refused(400, "each permission names its topic")
+            raise Refused(400, "each permission must name its topic")
         found.append((TopicName.parse(name), _checked(role_of, option.get("role")), option))
     for topic in {topic.full: topic for topic, _, _ in found}.values():
         await _may_have_its_own(call, topic)

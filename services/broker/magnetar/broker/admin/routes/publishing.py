@@ -1,4 +1,6 @@
-"""Publishing over HTTP (PIP-64), which does not exist yet: a broker would have to encode payloads itself."""
+"""Routes for publishing over HTTP (PIP-64), which is not supported yet: the broker would have to encode
+payloads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin API about itself: its OpenAPI document, and a page that shows it in a browser."""
+"""Routes of the API reference: the OpenAPI document, and a page that displays it in a browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magnetar.broker.admin.openapi.document import document
 _ACTION: Final = "reference"
 
 _PAGE_HEADERS: Final = {
-    # The page has nothing from elsewhere, and asks for nothing but the document.
+    # The page loads nothing from other servers, and requests only the document.
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -31,7 +31,7 @@ class _Document:
 
     async def get(self, call: Call) -> web.Response:
         if not self._body:
-            # Half a megabyte of JSON takes longer than messages should have to wait.
+            # Half a megabyte of JSON: encoding it at once would delay messages.
             table = call.request.app[TABLE]
             self._body = await asyncio.to_thread(lambda: json.dumps(document(table)).encode())
         return web.Response(body=self._body, content_type="application/json")
@@ -43,7 +43,7 @@ async def _page(call: Call) -> web.Response:
 
 
 def routes() -> list[Route]:
-    """The document and the page."""
+    """Returns the routes of the document and the page."""
     return [
         Route(
             object="reference",

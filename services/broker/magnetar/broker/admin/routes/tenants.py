@@ -1,4 +1,4 @@
-"""Tenants over HTTP."""
+"""Routes of tenants."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _delete(call: Call) -> web.Response:
 
 
 async def _info(call: Call) -> tuple[list[str], list[str]]:
-    """Roles and clusters of the body, checked."""
+    """Returns the roles and clusters in the body, validated."""
     value = await call.json()
     if not isinstance(value, dict):
         raise Refused(400, "the body must be an object with adminRoles and allowedClusters")

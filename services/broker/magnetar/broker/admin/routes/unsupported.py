@@ -1,7 +1,6 @@
-"""Parts of Pulsar's admin API about what does not exist here yet, resource groups and transactions above all.
+"""Routes of Pulsar's admin API for unsupported features, mainly resource groups and transactions.
 
-What asks for a list gets the list there is, an empty one; whatever would make, change or describe such a
-thing is not allowed, and says so.
+Lists are empty. Calls that would create, change or describe such an object are refused with an explanation.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ async def _no_groups(_call: Call) -> web.Response:
 
 async def _no_transactions(call: Call) -> web.Response:
     if "topic" in call.names:
-        _ = call.namespace  # a name that cannot be is told first
+        _ = call.namespace  # an invalid name is reported first
     raise Refused(405, _TRANSACTIONS)
 
 

@@ -30,7 +30,7 @@ _NO_CURSOR: Final = {
 
 
 def internal_stats(topic: Topic) -> dict[str, Any]:
-    """Return ledgers and cursors; mostly zeros for a non-persistent topic."""
+    """Returns ledgers and cursors; mostly zeros for a non-persistent topic."""
     if not isinstance(topic, PersistentTopic):
         return {
             **_counters(topic.stats.entries_in),
@@ -125,7 +125,9 @@ def _cursor(topic: PersistentTopic, cursor: Cursor) -> dict[str, Any]:
 
 
 def _ranges(cursor: Cursor) -> str:
-    """Return the individually acknowledged ranges; each excludes its first position and includes its last."""
+    """Returns the individually acknowledged ranges; each excludes its first position and includes its
+    last.
+    """
     texts = [
         f"({ledger_id}:{first - 1}..{ledger_id}:{last}]"
         for ledger_id, first, last in islice(cursor.acked_ranges(), RANGES_MAX)

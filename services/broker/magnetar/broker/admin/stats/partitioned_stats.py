@@ -11,7 +11,7 @@ from magnetar.broker.admin.stats.topic_stats import average_size
 
 
 def nothing_yet() -> dict[str, Any]:
-    """Return an empty total; parts are added one by one, with turns for other work in between."""
+    """Returns an empty total; parts are added one by one, with turns for other work in between."""
     return {
         **dict.fromkeys(_RATES, 0.0),
         **dict.fromkeys(_COUNTS, 0),
@@ -24,7 +24,7 @@ def nothing_yet() -> dict[str, Any]:
 
 
 def summed(total: dict[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the statistics of all parts, which were added to `total`."""
+    """Returns the statistics of all parts, which were added to `total`."""
     for key in _NOT_ADDED:
         total[key] = parts[0][key] if parts else -1
     total["oldestBacklogMessageAgeSeconds"] = max(
@@ -107,7 +107,7 @@ _OF_ONE_PART: Final = frozenset(
 
 
 def add_part(total: dict[str, Any], part: Mapping[str, Any]) -> None:
-    """Add the statistics of one part, or of one of its subscriptions or clients, to the total."""
+    """Adds the statistics of one part, or of one of its subscriptions or clients, to the total."""
     for key, value in part.items():
         have = total.get(key)
         if key in _OF_ONE_PART:

@@ -62,7 +62,7 @@ class Wanted:
 
 
 def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Wanted) -> dict[str, Any]:
-    """Return the statistics of a subscription."""
+    """Returns the statistics of a subscription."""
     kind, backlog, stats = subscription.type, subscription.backlog(), subscription.stats
     consumers = list(subscription.consumers)
     shown: dict[str, Any] = {
@@ -118,7 +118,7 @@ def subscription_stats(topic: Topic, subscription: AnySubscription, wanted: Want
 
 
 def _of_cursor(topic: PersistentTopic, subscription: Subscription) -> dict[str, Any]:
-    """Return the figures that a durable position in a persistent topic adds."""
+    """Returns the figures that a durable position in a persistent topic adds."""
     cursor = subscription.cursor
     return {
         "backlogSize": topic.ledger.spans.bytes_after(cursor.mark_delete),
@@ -131,7 +131,7 @@ def _of_cursor(topic: PersistentTopic, subscription: Subscription) -> dict[str, 
 
 
 def _consumers(subscription: AnySubscription) -> list[dict[str, Any]]:
-    """Return the statistics of all consumers. A Key_Shared subscription may have a thousand, with a hundred
+    """Returns the statistics of all consumers. A Key_Shared subscription may have a thousand, with a hundred
     ranges each.
     """
     shown = [consumer_stats(each) for each in subscription.consumers]
@@ -150,7 +150,7 @@ def _consumers(subscription: AnySubscription) -> list[dict[str, Any]]:
 
 
 def consumer_stats(consumer: Consumer) -> dict[str, Any]:
-    """Return the statistics of a consumer, without its hash ranges in a Key_Shared subscription."""
+    """Returns the statistics of a consumer, without its hash ranges in a Key_Shared subscription."""
     entries = consumer.entries_out
     return {
         **_rates(consumer.stats),
@@ -193,11 +193,11 @@ def _rates(stats: SubscriptionStats) -> dict[str, Any]:
 
 
 def peer_address(address: str) -> str:
-    """Return a client's address as Pulsar writes it."""
+    """Returns a client's address as Pulsar writes it."""
     return f"/{address}"
 
 
 def time_text(time_ms: int) -> str:
-    """Format ms since 1970 UTC in ISO 8601; whole seconds without a fraction, as Java does."""
+    """Formats ms since 1970 UTC in ISO 8601; whole seconds without a fraction, as Java does."""
     at = datetime.fromtimestamp(time_ms / 1000, UTC)
     return at.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").partition("+")[0] + "Z"

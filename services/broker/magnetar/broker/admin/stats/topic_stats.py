@@ -23,7 +23,7 @@ from magnetar.ledger.managed_ledger.offload_figures import OffloadFigures, figur
 
 
 def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
-    """Return the statistics of a topic. `owner` is the id of this broker."""
+    """Returns the statistics of a topic. `owner` is the id of this broker."""
     stats, policies = topic.stats, topic.policies
     offload = figures_of(topic.ledger.spans.spans) if isinstance(topic, PersistentTopic) else OffloadFigures()
     subscriptions = {
@@ -94,7 +94,7 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
 
 
 def publisher_stats(producer: Producer) -> dict[str, Any]:
-    """Return the statistics of a producer."""
+    """Returns the statistics of a producer."""
     stats = producer.stats
     return {
         "accessMode": ProducerAccessMode.Name(producer.access_mode),
@@ -113,5 +113,5 @@ def publisher_stats(producer: Producer) -> dict[str, Any]:
 
 
 def average_size(byte_rate: float, message_rate: float) -> float:
-    """Return the average size of recent messages in bytes; 0 without any."""
+    """Returns the average size of recent messages in bytes; 0 without any."""
     return byte_rate / message_rate if message_rate else 0.0

@@ -1,12 +1,12 @@
-"""AUTO_SPLIT by consistent hashing: each consumer has many points on a ring, and the slots before them.
+"""AUTO_SPLIT by consistent hashing: each consumer has many points on a ring, and owns the slots before them.
 
-A slot belongs to the first point at or above it, after the last one to the first. Points are the slots of a
-consumer's name, its number among those of this name and the point's number, with a zero byte between them.
-Pulsar's documents write name and number of the point together: `worker-1` and `worker-11` would have points
-in common, and the one that comes last would own next to nothing. Where consumers share a point, the one that
-came first has it, and the next one after it leaves. So a newcomer takes a little from each consumer, the
-slots of a leaver spread over all others, and no slot moves between the others (messaging contract,
-Key_Shared; Apache Pulsar 4.0).
+A slot belongs to the first point at or above it; slots after the last point belong to the first. Points are
+the hashes of a consumer's name, its number among consumers of this name, and the point's number, separated by
+zero bytes. Pulsar's documents concatenate name and number: `worker-1` and `worker-11` would then share
+points, and the later one would own almost nothing. The earliest consumer owns a shared point, and the next
+one takes it over when the owner leaves. So a new consumer takes a few slots from each consumer, the slots of
+a leaving one spread over all others, and no slot moves between the others (messaging contract, Key_Shared;
+Apache Pulsar 4.0).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ConsistentHashing(Selector[C]):
         return [slot_of_key(f"{name}\0{number}\0{each}".encode()) for each in range(self._points)]
 
     def _look_at(self, point: int) -> None:
-        """Update the owner of one point; most points stay when one of a thousand consumers changes."""
+        """Updates the owner of one point; most points stay when one of a thousand consumers changes."""
         index = bisect_left(self.bounds, point)
         owner = self._ring.get(point, (None,))[0]
         if self.bounds[index] == point and (owner is not None or point == SLOT_MAX):
@@ -68,6 +68,6 @@ class ConsistentHashing(Selector[C]):
             del self.bounds[index], self.owners[index]
 
     def _wrap(self) -> None:
-        """Give the slots after the last point to the owner of the first."""
+        """Gives the slots after the last point to the owner of the first."""
         if SLOT_MAX not in self._ring:
             self.owners[-1] = self.owners[0] if len(self.owners) > 1 else None

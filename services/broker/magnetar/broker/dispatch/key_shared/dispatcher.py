@@ -1,9 +1,9 @@
-"""Key_Shared: every entry to the consumer that owns its slot, in order within a slot.
+"""Key_Shared: every entry goes to the consumer that owns its slot, in order within a slot.
 
-Promise: a key is with one consumer at a time, redeliveries included, and its messages are delivered in order.
-Consumers that come and go take slots over as the selector says; a slot that moves waits until its old owner
-has acknowledged what it holds of it, unless order was given up for it or consumers name their slots
-themselves (messaging contract, Key_Shared).
+Promise: each key is with one consumer at a time, including redeliveries, and its messages are delivered in
+order. The selector assigns slots when consumers connect or leave. A slot that moves waits until its previous
+owner has acknowledged the entries that it holds, unless out-of-order delivery is allowed or consumers choose
+their slots themselves (messaging contract, Key_Shared).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class KeySharedCandidate(Candidate, SlotOwner, Protocol):
 
     @property
     def sticky(self) -> bool:
-        """True when it names its slots itself."""
+        """True when it chooses its slots itself."""
         ...
 
     @property
     def allow_out_of_order(self) -> bool:
-        """True when it wants its slots at once."""
+        """True when it gets its slots at once."""
         ...
 
 
@@ -43,7 +43,7 @@ class KeySharedDispatcher(Generic[C]):
     __slots__ = ("consumers", "draining", "drains", "selector")
 
     def __init__(self, first: C, *, consistent_hashing: bool, points: int) -> None:
-        """Take the options that all consumers share from `first`, which is not added yet."""
+        """Takes the options that all consumers share from `first`, which is not added yet."""
         self.consumers: list[C] = []
         self.selector: Selector[C]
         if first.sticky:
@@ -58,22 +58,22 @@ class KeySharedDispatcher(Generic[C]):
         """The slots that wait for their old owner; the delivery keeps them up to date."""
 
     def add(self, consumer: C) -> None:
-        """Connect a consumer with its slots. Raises ConsumerAssignFailed when it cannot have any."""
+        """Connects a consumer with its slots. Raises ConsumerAssignFailed when it cannot have any."""
         self.selector.add(consumer)
         self.consumers.append(consumer)
 
     def remove(self, consumer: C) -> None:
-        """Disconnect a consumer; its slots go to others."""
+        """Disconnects a consumer; its slots go to others."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self.selector.remove(consumer)
 
     def holders(self, hash_ranges: Sequence[tuple[int, int]]) -> list[C]:
-        """Return the consumers whose ranges overlap with these, which another consumer names."""
+        """Returns the consumers whose ranges overlap with the ranges of another consumer."""
         return self.selector.holders(hash_ranges) if isinstance(self.selector, StickyRanges) else []
 
     def next_for(self, entry: bytes) -> tuple[C, int] | None:
-        """Return the owner of an entry and how many messages it may take now; None when it can take none."""
+        """Returns the owner of an entry and how many messages it may take now; None when it can take none."""
         owner = self.selector.owner(slots_of((entry,))[0])
         if owner is None:
             return None

@@ -1,10 +1,10 @@
-"""Draining slots: those that moved to a new owner while their old one still holds messages of them.
+"""Draining slots: slots that moved to a new owner while their previous owner still holds messages of them.
 
-A key is with one consumer at a time. So when a slot moves, and its old owner has unacknowledged entries of
-it, the slot waits until that consumer acknowledged them, gave them back or left; every other slot goes on. A
-slot that moves back to the consumer that holds its entries stops waiting at once (PIP-379). The draining
-slots follow from the holders and owners of slots, so they are computed anew at each change of owners;
-between changes the counts only fall.
+Each key is with one consumer at a time. When a slot moves while its previous owner has unacknowledged entries
+of it, the slot waits until that consumer has acknowledged or returned them or has disconnected; all other
+slots continue. A slot that moves back to the consumer that holds its entries stops waiting at once (PIP-379).
+The draining slots follow from the holders and owners of slots, so they are computed again at each change of
+owners; between changes the counts only decrease.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DrainingSlots(Generic[C]):
     def owners_changed(
         self, held: Iterable[tuple[C, Mapping[int, int]]], owner: Callable[[int], C | None]
     ) -> None:
-        """Compute the draining slots. `held`: each consumer with its unacknowledged entries by slot."""
+        """Computes the draining slots. `held`: each consumer with its unacknowledged entries by slot."""
         before, self.slots = self.slots, {}
         present = []
         for consumer, counts in held:
@@ -61,7 +61,9 @@ class DrainingSlots(Generic[C]):
         self._cleared_by = {consumer: self._cleared_by.get(consumer, 0) for consumer in present}
 
     def settled(self, consumer: C, slots: Iterable[int]) -> list[int]:
-        """Count down one entry of the consumer in each of these slots; returns the slots that are drained."""
+        """Counts down one entry of the consumer in each of these slots; returns the slots that are
+        drained.
+        """
         free: list[int] = []
         for slot in slots:
             draining = self.slots.get(slot)
@@ -75,14 +77,14 @@ class DrainingSlots(Generic[C]):
         return free
 
     def by_holder(self) -> dict[C, dict[int, DrainingSlot[C]]]:
-        """Return the slots that wait for each consumer, without consumers that none waits for."""
+        """Returns the slots that wait for each consumer, without consumers that none waits for."""
         waiting: defaultdict[C, dict[int, DrainingSlot[C]]] = defaultdict(dict)
         for slot, each in self.slots.items():
             waiting[each.holder][slot] = each
         return waiting
 
     def cleared_by(self, consumer: C) -> int:
-        """Return how many slots stopped waiting for this consumer."""
+        """Returns how many slots stopped waiting for this consumer."""
         return self._cleared_by.get(consumer, 0)
 
     def _count_cleared(self, holder: C) -> None:

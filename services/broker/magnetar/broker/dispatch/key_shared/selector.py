@@ -20,7 +20,7 @@ class SlotOwner(Protocol):
     def name(self) -> str: ...
     @property
     def hash_ranges(self) -> Sequence[tuple[int, int]]:
-        """The ranges of slots that it asks for, both ends inclusive; empty unless it is STICKY."""
+        """The ranges of slots that it requests, both ends inclusive; empty unless it is STICKY."""
         ...
 
 
@@ -40,18 +40,18 @@ class Selector(ABC, Generic[C]):
 
     @abstractmethod
     def add(self, consumer: C) -> None:
-        """Give a consumer its slots. Raises ConsumerAssignFailed, and changes nothing, if there are none."""
+        """Gives a consumer its slots. Raises ConsumerAssignFailed, and changes nothing, if there are none."""
 
     @abstractmethod
     def remove(self, consumer: C) -> None:
-        """Divide a consumer's slots among the others."""
+        """Divides a consumer's slots among the others."""
 
     def owner(self, slot: int) -> C | None:
-        """Return the consumer that owns the slot."""
+        """Returns the consumer that owns the slot."""
         return self.owners[bisect_left(self.bounds, slot)]
 
     def ranges(self) -> dict[C, list[tuple[int, int]]]:
-        """Return the slots of each owner as ranges, both ends inclusive; adjacent ones are joined."""
+        """Returns the slots of each owner as ranges, both ends inclusive; adjacent ones are joined."""
         ranges: defaultdict[C, list[tuple[int, int]]] = defaultdict(list)
         first = 0
         for last, owner in zip(self.bounds, self.owners, strict=True):

@@ -26,7 +26,7 @@ from magnetar.common.wire.varint import decode_varint
 from mmh3 import mmh3_32_uintdigest
 
 SLOTS: Final = 65_536
-"""Slots are 1 to 65,535; ranges of slots are written from 0."""
+"""Number of slots: slots are 1 to 65,535, and ranges of slots start at 0."""
 
 NO_KEY: Final = b"NONE_KEY"
 """The sticky key of an entry whose metadata cannot be read."""
@@ -39,7 +39,7 @@ _KNOWN_RESTS_MAX: Final = 1_000
 
 _VARINT: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 
-# What may follow the key without saying anything about it: all the fields with numbers, and a schema version.
+# Fields that may follow the key and do not affect it: numeric fields and a schema version.
 _REST: Final = re.compile(
     rb"(?:[\x40\x48\x58\x60]"
     + _VARINT
@@ -61,7 +61,9 @@ _ORDERING_KEY: Final = 18 << 3 | 2
 
 @cache
 def _head(name_bytes: int) -> re.Pattern[bytes]:
-    """The beginning of metadata: a producer name of so many bytes, sequence id, publish time."""
+    """Compiles the pattern for the start of metadata: a producer name of this length, sequence id, publish
+    time.
+    """
     size = re.escape(bytes((name_bytes,)))
     return re.compile(
         rb"\x0a" + size + rb"(.{%d})\x10(" % name_bytes + _VARINT + rb")\x18" + _VARINT, re.DOTALL
@@ -86,12 +88,12 @@ def _is_rest(following: bytes) -> bool:
 
 
 def slot_of_key(key: bytes) -> int:
-    """Return the slot of a sticky key."""
+    """Returns the slot of a sticky key."""
     return mmh3_32_uintdigest(key) & _MASK or 1
 
 
 def slots_of(entries: Iterable[bytes]) -> list[int]:
-    """Return the slot of each entry."""
+    """Returns the slot of each entry."""
     slots: list[int] = []
     add, digest, heads, known, is_rest = slots.append, mmh3_32_uintdigest, _HEADS, _known_rests, _is_rest
     for entry in entries:
@@ -119,7 +121,7 @@ def slots_of(entries: Iterable[bytes]) -> list[int]:
 
 
 def sticky_key(entry: bytes) -> bytes:
-    """Return the key that decides which consumer gets an entry; NO_KEY when its metadata cannot be read."""
+    """Returns the key that decides which consumer gets an entry; NO_KEY when its metadata cannot be read."""
     try:
         return _sticky_key(entry)
     except (IndexError, ValueError):
@@ -127,7 +129,7 @@ def sticky_key(entry: bytes) -> bytes:
 
 
 def _sticky_key(entry: bytes) -> bytes:
-    """Parse the key. Raises IndexError or ValueError for invalid metadata."""
+    """Parses the key. Raises IndexError or ValueError for invalid metadata."""
     end = _end_of_metadata(entry)
     at = ENTRY_HEADER_BYTES
     name: bytes | None = None
@@ -185,7 +187,7 @@ def _end_of_metadata(entry: bytes) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return (number, offset behind it)."""
+    """Returns (number, offset after it)."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -199,7 +201,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _from_base64(text: bytes) -> bytes:
-    """Decode as Java does: padding may be missing, other characters are not allowed."""
+    """Decodes as Java does: padding may be missing, other characters are not allowed."""
     try:
         return b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except InvalidBase64:

@@ -1,8 +1,7 @@
-"""STICKY: consumers name the slots that they want, and get just these.
+"""STICKY: consumers choose their slots, and get exactly these.
 
-Both ends of a range are inclusive, in 0 to 65,535. A consumer that names no range, an invalid one, or one
-that overlaps with another of its own or of another consumer is refused as if it had never come. Entries in
-slots without an owner wait (messaging contract, Key_Shared).
+Both ends of a range are inclusive, in 0 to 65,535. A consumer without ranges, or with an invalid or
+overlapping range, is refused. Entries in slots without an owner wait (messaging contract, Key_Shared).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from magnetar.common.errors import ConsumerAssignFailed
 
 
 def check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
-    """Check ranges without regard to other consumers. Raises ConsumerAssignFailed for invalid ones."""
+    """Checks ranges without regard to other consumers. Raises ConsumerAssignFailed for invalid ones."""
     if not ranges:
         raise ConsumerAssignFailed("a STICKY consumer names no hash ranges; give it at least one")
     for first, last in ranges:
@@ -29,7 +28,7 @@ def check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
 
 
 class StickyRanges(Selector[C]):
-    """Gives consumers the ranges that they name."""
+    """Assigns the ranges that consumers choose."""
 
     __slots__ = ("_consumers",)
 
@@ -38,7 +37,7 @@ class StickyRanges(Selector[C]):
         self._consumers: list[C] = []
 
     def holders(self, hash_ranges: Sequence[tuple[int, int]]) -> list[C]:
-        """Return the consumers that have some of these slots."""
+        """Returns the consumers that have some of these slots."""
         return [
             other
             for other in self._consumers

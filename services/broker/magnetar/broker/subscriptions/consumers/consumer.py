@@ -1,4 +1,4 @@
-"""A consumer: one client's end of a subscription, with its permits and unacknowledged entries."""
+"""A consumer: the broker's side of one client consumer, with its permits and unacknowledged entries."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ class ConsumerOptions:
     epoch: int | None
     """The consumer epoch that a client sent; messages carry it back so that it can drop older ones."""
     sticky: bool = False
-    """True when it names its slots itself (Key_Shared, STICKY)."""
+    """True when the client chooses its slots itself (Key_Shared, STICKY)."""
     hash_ranges: tuple[tuple[int, int], ...] = ()
-    """The slots that it names, both ends of a range inclusive; unchecked. Exclusive and Key_Shared."""
+    """Slots chosen by the client, both ends of a range inclusive; unchecked. Exclusive and Key_Shared."""
     allow_out_of_order: bool = False
-    """True when it wants its keys at once, without waiting for acknowledgements of their old owner."""
+    """True when the consumer gets its keys at once, without waiting for acknowledgements of their previous
+    owner.
+    """
     client_version: str = ""
     """The version that its client reports, for statistics."""
 
@@ -89,17 +91,19 @@ class Consumer:
         self._clock = clock
         self.connected_since_ms = clock.wall_ms()
         self.sent_at_ms = self.acked_at_ms = self.flow_at_ms = 0
-        """When it last was sent messages, acknowledged some, gave permits: ms since 1970 UTC; 0: never."""
+        """Time when it was last sent messages, acknowledged some, gave permits: ms since 1970 UTC; 0:
+        never.
+        """
         self.entries_out = 0
         self.sends_entry_metadata = sends_entry_metadata
         self.on_detached: Callable[[], None] | None = None
         self.told_of_end = False
-        """True once it was told that the topic is terminated and everything acknowledged."""
+        """True once it was notified that the topic is terminated and everything acknowledged."""
         self.sticky = options.sticky
         self.hash_ranges = options.hash_ranges
         self.allow_out_of_order = options.allow_out_of_order
         self.unacked_max = unacked_max
-        """Unacknowledged messages at which it gets no more, on Shared and Key_Shared; 0: no limit."""
+        """Maximum unacknowledged messages on Shared and Key_Shared; 0: no limit."""
         self._framer = MessageFramer(options.consumer_id, partition)
         self._blocked_on_unacked = False
 
@@ -111,29 +115,31 @@ class Consumer:
         return self._blocked_on_unacked
 
     def note_unacked(self) -> None:
-        """Block it if it holds too many entries of its own, on Shared and Key_Shared."""
+        """Blocks it when it holds too many unacknowledged entries, on Shared and Key_Shared."""
         if self.pending.messages >= self.unacked_max > 0:
             self._blocked_on_unacked = True
 
     def limit_unacked(self, unacked_max: int) -> None:
-        """Change the limit on unacknowledged messages."""
+        """Changes the limit on unacknowledged messages."""
         self.unacked_max = unacked_max
         self._blocked_on_unacked = False
         self.note_unacked()
 
     def redelivers(self, messages: int) -> None:
-        """Count messages that it held and that will be redelivered; this unblocks it in any case."""
+        """Removes messages that will be redelivered from its unacknowledged count, and unblocks it in any
+        case.
+        """
         self.stats.messages_redelivered += messages
         self._blocked_on_unacked = False
 
     @property
     def capacity(self) -> int:
-        """How many messages it can take now."""
+        """Number of messages that it can receive now."""
         if self.permits <= 0 or not self.peer.writable or self.blocked_on_unacked:
             return 0
         if self.unacked_max <= 0:
             return self.permits
-        # A consumer that asked for a redelivery is free even if a big batch took it beyond its limit.
+        # A consumer that requested a redelivery is unblocked even if a large batch took it beyond its limit.
         return min(self.permits, max(1, self.unacked_max - self.pending.messages))
 
     @property
@@ -149,11 +155,11 @@ class Consumer:
         return None
 
     def noted_ack(self) -> None:
-        """Note the time of an acknowledgement; called once for each command or run of commands."""
+        """Records the time of an acknowledgement; called once for each command or run of commands."""
         self.acked_at_ms = self._clock.wall_ms()
 
     def noted_flow(self) -> None:
-        """Note the time at which it gave permits."""
+        """Records the time at which it gave permits."""
         self.flow_at_ms = self._clock.wall_ms()
 
     def _sent(self, entries: int, messages: int, byte_length: int) -> None:
@@ -165,18 +171,22 @@ class Consumer:
         stats.bytes_out += byte_length
 
     def tell_active(self, active: bool) -> None:
-        """Tell a client on Failover whether it is the active one, if it understands that."""
+        """Notifies a Failover client whether it is the active consumer, if its protocol version supports
+        that.
+        """
         if self.peer.protocol_version >= ACTIVE_CONSUMER_CHANGE and self.peer.connected:
             self.peer.write(commands.active_consumer_change(self.consumer_id, active))
 
     def tell_of_end(self) -> None:
-        """Tell a client that understands it that the topic is terminated and everything acknowledged."""
+        """Notifies a client, if its protocol version supports that, that the topic is terminated and
+        everything acknowledged.
+        """
         self.told_of_end = True
         if self.peer.protocol_version >= END_OF_TOPIC:
             self.peer.write(commands.reached_end_of_topic(self.consumer_id))
 
     def detach(self) -> None:
-        """Remove it from its connection, because the broker closed it and not the client."""
+        """Removes it from its connection, because the broker closed it and not the client."""
         if self.on_detached is not None:
             self.on_detached()
 
@@ -188,7 +198,7 @@ class Consumer:
         redelivery_count: int = 0,
         ack_set: Sequence[int] | None = None,
     ) -> None:
-        """Send every entry of the run; `messages` is how many permits that costs."""
+        """Sends every entry of the run; `messages` is the number of permits it uses."""
         out: list[bytes] = []
         self._framer.frames(
             out,
@@ -206,7 +216,7 @@ class Consumer:
             self.stats.chunks_out += len(run.entries)
 
     def deliver_runs(self, runs: Sequence[Run], messages: int, byte_length: int) -> None:
-        """Send new entries, whole; `messages` and `byte_length` are those of all the runs."""
+        """Sends new, complete entries; `messages` and `byte_length` are the totals of all runs."""
         out: list[bytes] = []
         frames = self._framer.frames
         entries = 0
@@ -232,7 +242,7 @@ class Consumer:
         byte_length: int,
         entry_metadata: Sequence[bytes] | None,
     ) -> None:
-        """Send new entries of one ledger, whole, in ascending order."""
+        """Sends new, complete entries of one ledger, in ascending order."""
         out: list[bytes] = []
         self._framer.frames_of(
             out, ledger_id, entry_ids, entries, consumer_epoch=self.epoch, entry_metadata=entry_metadata
@@ -246,7 +256,9 @@ class Consumer:
 
 
 def fitting(entries: int, message_counts: Sequence[int] | None, messages_max: int) -> int:
-    """Return how many of the first entries `messages_max` allows; at least one, as no batch is split."""
+    """Returns how many of the first entries fit into `messages_max`; at least one, because a batch is never
+    split.
+    """
     if message_counts is None:
         return min(entries, messages_max)
     messages = 0

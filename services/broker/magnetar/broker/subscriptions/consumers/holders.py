@@ -11,7 +11,7 @@ from magnetar.common.naming.position import Position
 def holder_of(
     consumers: Iterable[Consumer], likely: Consumer, ledger_id: int, entry_id: int
 ) -> Consumer | None:
-    """Return the consumer that holds the entry, asking `likely` first; None when no consumer does."""
+    """Returns the consumer that holds the entry, checking `likely` first; None when no consumer does."""
     if likely.pending.holds(ledger_id, entry_id):
         return likely
     for other in consumers:
@@ -21,7 +21,7 @@ def holder_of(
 
 
 def take_through(consumers: Iterable[Consumer], position: Position) -> None:
-    """Remove every entry up to and including `position` from the consumers that hold them."""
+    """Removes every entry up to and including `position` from the consumers that hold them."""
     for consumer in consumers:
         for ledger_id, entry_id in list(consumer.pending.positions()):
             if (ledger_id, entry_id) > position:

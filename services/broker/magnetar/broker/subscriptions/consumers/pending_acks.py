@@ -24,7 +24,7 @@ class PendingAcks:
         return sum(map(len, self._ledgers.values()))
 
     def add_run(self, run: Run) -> None:
-        """Add every entry of a run that was just delivered whole."""
+        """Adds every entry of a run that was just delivered completely."""
         entries = self._ledgers.setdefault(run.ledger_id, {})
         ids = range(run.first_entry_id, run.last_entry_id + 1)
         if run.message_counts is None:
@@ -35,7 +35,7 @@ class PendingAcks:
             self.messages += sum(run.message_counts)
 
     def add(self, ledger_id: int, entry_id: int, messages: int) -> None:
-        """Add one delivered entry, of which `messages` are unacknowledged."""
+        """Adds one delivered entry, of which `messages` are unacknowledged."""
         self._ledgers.setdefault(ledger_id, {})[entry_id] = messages
         self.messages += messages
 
@@ -44,7 +44,7 @@ class PendingAcks:
         return entries is not None and entry_id in entries
 
     def remove(self, ledger_id: int, entry_id: int) -> int:
-        """Remove an entry; returns its unacknowledged messages, 0 when it was not pending here."""
+        """Removes an entry; returns its unacknowledged messages, 0 when it was not pending here."""
         entries = self._ledgers.get(ledger_id)
         if entries is None:
             return 0
@@ -55,7 +55,7 @@ class PendingAcks:
         return messages
 
     def remove_many(self, ledger_id: int, entry_ids: Sequence[int]) -> int:
-        """Remove entries; returns how many of them were pending here."""
+        """Removes entries; returns how many of them were pending here."""
         entries = self._ledgers.get(ledger_id)
         if entries is None:
             return 0
@@ -68,7 +68,7 @@ class PendingAcks:
         return removed
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> None:
-        """Lower the unacknowledged messages of a batch entry; never raised, and not below 0."""
+        """Lowers the unacknowledged messages of a batch entry; never raised, and not below 0."""
         entries = self._ledgers.get(ledger_id)
         if entries is not None and entry_id in entries:
             messages = min(max(messages, 0), entries[entry_id])
@@ -76,7 +76,7 @@ class PendingAcks:
             entries[entry_id] = messages
 
     def positions(self) -> Iterator[tuple[int, int]]:
-        """Yield (ledger id, entry id) of all pending entries, oldest first."""
+        """Yields (ledger id, entry id) of all pending entries, oldest first."""
         for ledger_id in sorted(self._ledgers):
             for entry_id in sorted(self._ledgers[ledger_id]):
                 yield ledger_id, entry_id

@@ -1,10 +1,9 @@
-"""The interface of a delivery, which gives entries to the consumers of one subscription.
+"""The interface of a delivery, which sends entries to the consumers of one subscription.
 
-There is one class for each subscription type (room `types`). Exclusive and Failover are ordered: one consumer
-gets every entry. Shared and Key_Shared are individual: each consumer holds entries of its own until it
-acknowledges them. The loop around all of them is in `subscription`: it limits a turn, asks the limits, and
-schedules a turn at every event that may let something go out, so a delivery has no waiting state of its own
-that could be lost.
+There is one class for each subscription type (package `types`). Exclusive and Failover are ordered: one
+consumer gets every entry. Shared and Key_Shared are individual: each consumer holds its own entries until it
+acknowledges them. The loop is in `subscription`: it bounds a turn, checks the limits, and schedules a turn at
+every event that may allow a delivery, so a delivery has no waiting state of its own that could be lost.
 
 A delivery exists while a consumer is connected. The rate gate is None until a rate is configured.
 """
@@ -24,73 +23,82 @@ class Delivery(Protocol):
 
     @property
     def paused_by(self) -> str | None:
-        """Why nothing goes out although consumers could take it, in words; None when nothing is paused."""
+        """The reason, in words, why delivery is paused although consumers have permits; None when it is not
+        paused.
+        """
         ...
 
     @property
     def waiting(self) -> int:
-        """Entries that were looked at and wait for a consumer that cannot take them now."""
+        """Entries that were examined and wait for a consumer without permits."""
         ...
 
     @property
     def candidates(self) -> Sequence[Consumer]:
-        """The consumers that entries may go to now."""
+        """The consumers that can be sent entries now."""
         ...
 
     def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
-        """Deliver a little more; returns (entries, bytes) of work done, None when nothing can go out now.
+        """Delivers a bounded number of entries; returns (entries, bytes) of work done, None when nothing can
+        be sent now.
 
         Sends at most `entries_max` messages, or the batch that exceeds it, and about `bytes_max` bytes.
-        Entries that were skipped (acknowledged meanwhile, markers) count as entries without bytes. After
-        None the next step comes with the next `Subscription.wake`.
+        Skipped entries (already acknowledged, markers) count as entries without bytes. After None the next
+        step follows the next `Subscription.wake`.
         """
         ...
 
     def consumer_added(self, consumer: Consumer) -> None:
-        """Take note of a new consumer of the dispatcher, before the first step that may deliver to it."""
+        """Handles a new consumer of the dispatcher, before the first step that may deliver to it."""
         ...
 
     def consumer_removed(self, consumer: Consumer) -> None:
-        """Give the entries of a consumer that left to the others, of which at least one is connected."""
+        """Reassigns the entries of a disconnected consumer to the others, of which at least one is
+        connected.
+        """
         ...
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver what a consumer asks for; `positions` None: everything that it holds."""
+        """Redelivers entries at a consumer's request; `positions` None: all that it holds."""
         ...
 
     def rewind(self) -> None:
-        """Start again behind the mark-delete position, after the cursor was moved."""
+        """Restarts after the mark-delete position, because the cursor was moved."""
         ...
 
     def close(self) -> None:
-        """Release timers and memory after the last consumer left."""
+        """Releases timers and memory after the last consumer left."""
         ...
 
 
 class DispatchRateGate(Protocol):
-    """Limits how fast entries go out: delays, never drops. Set as `Subscription.dispatch_rate`."""
+    """Limits the rate of delivery: it delays entries and never drops them. Set as
+    `Subscription.dispatch_rate`.
+    """
 
     @property
     def throttled_by(self) -> str | None:
-        """The scope of the rate that is used up, in words; None while there is room."""
+        """The scope of the exhausted rate, in words; None while it allows more."""
         ...
 
     def room(self) -> tuple[int, int] | None:
-        """Return how many (messages, bytes) may go out now, both positive; None for nothing.
+        """Returns how many (messages, bytes) may be sent now, both positive; None for nothing.
 
-        After None the gate calls `Subscription.wake` itself as soon as there is room again.
+        After None the gate itself calls `Subscription.wake` as soon as it allows more.
         """
         ...
 
     def spent(self, entries: int, messages: int, byte_count: int) -> None:
-        """Charge what went out; a batch, or a run of entries, may be more than there was room for."""
+        """Charges sent entries; a batch, or a run of entries, may exceed what the rate allowed."""
         ...
 
 
 def limited_step(
     delivery: Delivery, rate: DispatchRateGate, stats: SubscriptionStats, entries_max: int, bytes_max: int
 ) -> tuple[int, int] | None:
-    """Do a `Delivery.step` within a rate, and charge what `stats` of the subscription counted as sent."""
+    """Executes a `Delivery.step` within a rate, and charges what the subscription's `stats` counted as
+    sent.
+    """
     room = rate.room()
     if room is None:
         return None

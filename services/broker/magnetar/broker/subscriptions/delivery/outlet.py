@@ -1,4 +1,6 @@
-"""The outlet of a subscription: sends entries with the state that the cursor has of them, and counts."""
+"""The outlet of a subscription: sends entries with their batch state and delivery count from the cursor, and
+counts them.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from magnetar.ledger.managed_ledger.cursor import Cursor
 
 
 class Outlet:
-    """Sends the entries of one subscription; made with its first consumer.
+    """Sends the entries of one subscription; created with its first consumer.
 
-    How runs are divided among consumers is the business of each type, which calls `count` for what it sends
-    itself.
+    Each subscription type divides runs among consumers itself, and calls `count` for entries that it sends
+    without the outlet.
     """
 
     __slots__ = ("_cursor", "_sent_until", "_stats", "_topic_stats", "sample")
@@ -23,13 +25,13 @@ class Outlet:
     def __init__(
         self, cursor: Cursor, stats: SubscriptionStats, topic_stats: TopicStats, last_position: Position
     ) -> None:
-        """Entries up to `last_position`, that one included, may have been delivered before."""
+        """`last_position`: entries up to it, inclusive, may have been delivered before."""
         self._cursor = cursor
         self._stats = stats
         self._topic_stats = topic_stats
         self._sent_until = last_position
         self.sample: Sample | None = None
-        """The entry whose latency is measured until it goes out here; None for none."""
+        """The latency sample whose entry is not sent yet; None for none."""
 
     def may_have_entry_state(self, run: Run) -> bool:
         """True when an entry of the run may have acknowledged batch messages or a delivery count."""
@@ -38,9 +40,9 @@ class Outlet:
     def front(
         self, consumer: Consumer, run: Run, messages_max: int, bytes_max: int, *, replayed: bool
     ) -> Run | None:
-        """Return the part of a run that may be sent now; None when its first entry is acknowledged by now.
+        """Returns the part of a run that may be sent now; None when its first entry is already acknowledged.
 
-        That is one entry where it may have state in the cursor; else as many entries as `messages_max` and
+        That is one entry if the cursor may have state of it; otherwise as many entries as `messages_max` and
         `bytes_max` allow, at least one.
         """
         first = run.first_entry_id
@@ -50,21 +52,21 @@ class Outlet:
 
     @staticmethod
     def within(run: Run, messages_max: int, bytes_max: int) -> Run:
-        """Return the front of a run that `messages_max` and `bytes_max` allow: at least one entry."""
+        """Returns the front of a run that `messages_max` and `bytes_max` allow: at least one entry."""
         taken = fitting(len(run.entries), run.message_counts, messages_max)
         if run.byte_length > bytes_max:
             taken = min(taken, _within(run.entries, bytes_max))
         return run.slice(run.first_entry_id, run.first_entry_id + taken - 1)
 
     def skips(self, run: Run) -> bool:
-        """Acknowledge a run of markers, which are bookkeeping between brokers; False for any other run."""
+        """Acknowledges a run of markers, which only brokers use; returns False for any other run."""
         if not run.flags & RUN_MARKER:
             return False
         self._cursor.ack_range(run.ledger_id, run.first_entry_id, run.last_entry_id)
         return True
 
     def send(self, consumer: Consumer, run: Run, *, individual: bool) -> None:
-        """Send a run: whole and new, or one entry with what the cursor knows of it.
+        """Sends a run: complete new entries, or one entry with its state from the cursor.
 
         `individual`: the consumer holds it until it acknowledges it. Ordered types send 0 as the redelivery
         count, as Pulsar 4.0 does; the durable count is kept for consumers of the other types.
@@ -83,10 +85,12 @@ class Outlet:
         self.count(run.ledger_id, run.last_entry_id, messages, run.byte_length)
 
     def send_one(self, consumer: Consumer, run: Run, *, individual: bool) -> int:
-        """Send a run of one entry without counting it; returns how many messages of it are unacknowledged."""
+        """Sends a run of one entry without counting it; returns how many messages of it are
+        unacknowledged.
+        """
         messages = run.messages
         ledger_id, entry_id = run.ledger_id, run.first_entry_id
-        # Only as many bits as there are messages: the batch size was claimed by the client that acknowledged.
+        # Use only as many bits as the entry has messages: the acknowledging client claimed the batch size.
         acked = self._cursor.batch_acked(ledger_id, entry_id) & (1 << messages) - 1
         ack_set = None
         if acked:
@@ -97,7 +101,7 @@ class Outlet:
         return messages
 
     def count(self, ledger_id: int, last_entry_id: int, messages: int, byte_count: int) -> None:
-        """Count what was just sent to a consumer, up to and including this entry."""
+        """Counts entries that were just sent to a consumer, up to and including this one."""
         self._sent_until = max(self._sent_until, Position(ledger_id, last_entry_id))
         if self.sample is not None and (ledger_id, last_entry_id) >= self.sample.position:
             sample, self.sample = self.sample, None

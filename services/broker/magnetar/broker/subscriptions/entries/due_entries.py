@@ -32,7 +32,7 @@ class DueEntries:
         return bool(self._queue) or bool(self._beyond)
 
     def add(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Add entries that are due later than all that were added before."""
+        """Adds entries that are due later than all that were added before."""
         for ledger_id, entry_id in entries:
             if self._beyond or len(self._queue) >= IN_ORDER_MAX:
                 self._beyond.add(ledger_id, entry_id)
@@ -40,7 +40,7 @@ class DueEntries:
                 self._queue.append((ledger_id, entry_id))
 
     def next(self, entries_max: int) -> list[tuple[int, int]]:
-        """Return the first entries, which stay in the queue until they are dropped."""
+        """Returns the first entries, which stay in the queue until they are dropped."""
         if self._queue:
             return list(islice(self._queue, entries_max))
         if not self._beyond:
@@ -49,7 +49,7 @@ class DueEntries:
         return [(ledger_id, entry_id) for entry_id in range(first, last + 1)]
 
     def drop(self, entries: list[tuple[int, int]]) -> None:
-        """Remove the entries that `next` returned last, or the first ones of them."""
+        """Removes the entries that `next` returned last, or the first ones of them."""
         if self._queue:
             for _ in entries:
                 self._queue.popleft()
@@ -66,14 +66,14 @@ class DueRead(NamedTuple):
     """The result of a read of due entries."""
 
     runs: list[Run]
-    """One run for each entry, in the order of the request; none for entries that are gone."""
+    """One run for each entry, in the order of the request; none for entries that no longer exist."""
     examined: int
-    """How many of the requested entries, from the first on, were examined; at least one."""
+    """Number of requested entries, from the first on, that were examined; at least one."""
     unreadable: list[Position]
 
 
 async def read_due(ledger: ManagedLedger, entries: list[tuple[int, int]], bytes_max: int) -> DueRead:
-    """Read entries from storage, with one read for neighbors. Raises as `ManagedLedger.read`."""
+    """Reads entries from storage, with one read for neighbors. Raises as `ManagedLedger.read`."""
     wanted = set(entries)
     looked_at: set[tuple[int, int]] = set()
     found: dict[tuple[int, int], Run] = {}
@@ -100,7 +100,7 @@ async def read_due(ledger: ManagedLedger, entries: list[tuple[int, int]], bytes_
 
 
 def _last_nearby(entry: tuple[int, int], wanted: set[tuple[int, int]]) -> int:
-    """Return the last entry id of a read that begins with this entry."""
+    """Returns the last entry id of a read that begins with this entry."""
     ledger_id, last = entry
     while True:
         near = [n for n in range(last + 1, last + 1 + _GAP_ENTRIES) if (ledger_id, n) in wanted]

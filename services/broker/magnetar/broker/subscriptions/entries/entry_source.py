@@ -1,7 +1,7 @@
-"""The source of a subscription's entries: those to redeliver first, then those after its read position.
+"""The source of a subscription's entries: first those to redeliver, then those after its read position.
 
-A delivery pulls: `peek` answers at once from memory, or answers None and starts one read from storage, after
-which `wake` is called. There is no waiting state that could be lost: every `peek` decides anew.
+A delivery pulls: `peek` returns entries from memory, or returns None and starts one read from storage, after
+which `wake` is called. There is no waiting state that could be lost: every `peek` decides again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _DUE_ENTRIES_MAX = 128
 """Due entries fetched at a time."""
 
 LOOKED_AT_ENTRIES = 1_000
-"""Entries that `peek` examines and may not deliver before other work gets the event loop."""
+"""Entries that `peek` may examine without delivering them before other tasks get the event loop."""
 
 _GATED_ENTRIES = 100
-"""Minimum number of entries for which gates are asked at a time."""
+"""Minimum number of entries for one call of the gates."""
 
 _STRETCH_ENTRIES = 64
-"""A stretch of so many entries that need not be read ends a read."""
+"""A read ends before a stretch of this many entries that need not be read."""
 
 
 class EntrySource:
@@ -81,22 +81,22 @@ class EntrySource:
         self._replayed: deque[Run] = deque()
         self._due: DueEntries | None = None
         self._kept: Callable[[int], BitMap | None] | None = None
-        """Returns the entries of a ledger that some gate keeps; None while there is no gate."""
+        """Returns the entries of a ledger that some gate holds back; None while there is no gate."""
 
         self._kept_came = False
-        """True when a gate gave entries back: entries behind those in `_fresh` may be delivered by now."""
+        """True when a gate has released entries: entries after those in `_fresh` may already be delivered."""
 
         self._scheduler: EntryGate | None = None
-        """The gate that gives entries back when they are due; None where no gate does."""
+        """The gate that releases entries when they are due; None without one."""
 
         self.gates: tuple[EntryGate, ...] = ()
-        """The gates in the order in which they are asked, once for each run that was read."""
+        """The gates in the order of their calls, once for each run that was read."""
 
         self.in_order = False
         """True when entries are redelivered strictly in the order of the topic."""
 
         self.replays_only = False
-        """True while only redeliveries are given out, and nothing new is read."""
+        """True while only redeliveries are delivered, and nothing new is read."""
 
     @property
     def replaying(self) -> bool:
@@ -111,7 +111,7 @@ class EntrySource:
 
     @property
     def reading(self) -> bool:
-        """True while a read from storage is under way."""
+        """True while a read from storage is in progress."""
         return self._reads.under_way
 
     @property
@@ -120,7 +120,7 @@ class EntrySource:
         return self._read_after
 
     def rewind(self, position: Position) -> None:
-        """Deliver everything unacknowledged after `position` again; what was read ahead is dropped."""
+        """Redelivers everything unacknowledged after `position`; drops what was read ahead."""
         self._reads.drop()
         self._read_after = position
         self._fresh.clear()
@@ -133,33 +133,34 @@ class EntrySource:
         self._reads.release(self._reads.held_bytes)
 
     def close(self) -> None:
-        """Stop reading; the result of a read under way is dropped."""
+        """Stops reading; the result of a read under way is dropped."""
         for gate in self.gates:
             gate.clear()
         self._reads.close()
 
     def give_back(self) -> None:
-        """Free the memory of what was read ahead for others; it is read again when it is needed."""
+        """Frees the memory of entries that were read ahead; they are read again when needed."""
         if self._reads.offered:
             self._put_back_all()
 
     def _put_back_all(self) -> None:
         self._replay_runs(self._replayed)
         if self._kept_came:
-            # Entries behind these may be delivered already: reading on from here would deliver them twice.
+            # Later entries may already be delivered: continuing the read from here would deliver them twice.
             self._replay_runs(self._fresh)
         elif self._fresh:
             first = self._fresh[0]
             self._read_after = Position(first.ledger_id, first.first_entry_id - 1)
             self._fresh.clear()
-            # A read ahead of these entries may be under way, which must not come before them.
+            # A read ahead of these entries may be in progress; its entries must not be delivered before them.
             self._reads.drop()
         self._reads.release(self._reads.held_bytes)
 
     def _older_first(self) -> None:
-        """Put back what was read if something older came meanwhile, as from a negative acknowledgement.
+        """Puts back entries that were read, if older ones were added meanwhile, for example by a negative
+        acknowledgement.
 
-        That costs a read at most, and ends: only a delivered entry can be acknowledged negatively.
+        This costs at most one read and terminates: only a delivered entry can be acknowledged negatively.
         """
         if self._replayed:
             head = self._replayed[0]
@@ -174,7 +175,7 @@ class EntrySource:
             self.replay_all((run.ledger_id, run.first_entry_id + n) for n in range(len(run.entries)))
 
     def forget_acknowledged(self) -> None:
-        """Drop entries that were acknowledged without being delivered from what was read."""
+        """Drops entries from the read-ahead that were acknowledged without being delivered."""
         before = sum(run.byte_length for runs in (self._fresh, self._replayed) for run in runs)
         self._fresh = deque([part for run in self._fresh for part in self._unacked(run)])
         self._replayed = deque([part for run in self._replayed for part in self._unacked(run)])
@@ -185,16 +186,18 @@ class EntrySource:
         self._release(before - after)
 
     def replay(self, ledger_id: int, entry_id: int) -> None:
-        """Redeliver this entry before anything new."""
+        """Redelivers this entry before anything new."""
         self._replay.add(ledger_id, entry_id)
 
     def replay_all(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Redeliver these (ledger id, entry id), oldest first, before anything new."""
+        """Redelivers these (ledger id, entry id), oldest first, before anything new."""
         for ledger_id, entry_id in entries:
             self._replay.add(ledger_id, entry_id)
 
     def deliver_due(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Deliver these, which the scheduling gate kept until now, in this order, before everything else."""
+        """Delivers these entries, which the scheduling gate has held back, in this order, before everything
+        else.
+        """
         self._kept_came = True
         if self._due is None:
             self._due = DueEntries()
@@ -205,22 +208,24 @@ class EntrySource:
         self._due.add(entries)
 
     def read_again(self, ledger_id: int, entry_ids: BitMap) -> None:
-        """Ask the gates anew about these, which one of them kept, before anything new is delivered."""
+        """Passes these entries, which a gate has held back, to the gates again before anything new is
+        delivered.
+        """
         self._kept_came = True
         self._replay.add_all(ledger_id, entry_ids)
 
     def add_gate(self, gate: EntryGate, *, schedules: bool = False) -> None:
-        """Ask this gate too, after the others, about runs that are read from now on.
+        """Adds a gate after the existing ones, for runs that are read from now on.
 
-        `schedules`: it gives entries back with `deliver_due` when they are due, and is not asked about these
-        again, while the other gates are. At most one gate of a subscription does that.
+        `schedules`: the gate releases entries with `deliver_due` when they are due; those entries pass the
+        other gates again, but not this one. A subscription has at most one such gate.
         """
         self._set_gates((*self.gates, gate))
         if schedules:
             self._scheduler = gate
 
     def remove_gate(self, gate: EntryGate) -> None:
-        """Ask this gate no longer; what it kept is not delivered unless it gives it back."""
+        """Removes a gate; entries that it holds back are not delivered unless it releases them."""
         self._set_gates(tuple([each for each in self.gates if each is not gate]))
         if self._scheduler is gate:
             self._scheduler = None
@@ -228,22 +233,22 @@ class EntrySource:
     def _set_gates(self, gates: tuple[EntryGate, ...]) -> None:
         self.gates = gates
         if len(gates) == 1:
-            # The usual case is asked directly: each read would pay for the union of one.
+            # The usual case of one gate is called directly: each read would otherwise pay for a union.
             self._kept = gates[0].kept
         else:
             self._kept = self._kept_by_any if gates else None
 
     def ask_again(self) -> None:
-        """Read again what was read ahead, so that a gate that was just added is asked about it."""
+        """Reads the read-ahead again, so that a newly added gate is applied to it."""
         self._put_back_all()
 
     def peek(self, entries_max: int) -> tuple[Run, bool] | None:
-        """Return the next entries as (run, is it a redelivery); None when there are none in memory now.
+        """Returns the next entries as (run, whether it is a redelivery); None when none are in memory now.
 
         The run may hold more than `entries_max` entries; the caller takes a front part and calls `advance`.
         """
         if self.gates:
-            # Where most entries are kept, few at a time would take long.
+            # Where most entries are held back, small batches would take long.
             entries_max = max(entries_max, _GATED_ENTRIES)
         left = LOOKED_AT_ENTRIES
         while True:
@@ -270,7 +275,7 @@ class EntrySource:
             left -= fetched
 
     def advance(self, entries: int) -> None:
-        """Take the first `entries` entries off the run that `peek` returned: they were delivered."""
+        """Removes the first `entries` entries, which were delivered, from the run that `peek` returned."""
         runs = self._replayed or self._fresh
         run = runs[0]
         delivered = run.byte_length
@@ -282,10 +287,10 @@ class EntrySource:
         self._delivered(delivered)
 
     def take_runs(self, messages_max: int, bytes_max: int) -> list[Run]:
-        """Take whole runs in memory that fit, as `peek` and `advance` would one by one.
+        """Takes whole runs in memory that fit, as `peek` and `advance` would one by one.
 
-        Takes only new, ordinary entries: none while something waits to be redelivered, and none from a chunk
-        or a marker on. One run may exceed `bytes_max`.
+        Takes only new, ordinary entries: none while entries wait to be redelivered, and none from a chunk or
+        a marker on. A single run may exceed `bytes_max`.
         """
         taken: list[Run] = []
         if self.replaying:
@@ -304,10 +309,10 @@ class EntrySource:
         return taken
 
     def take_replayed(self, entries_max: int, bytes_max: int) -> tuple[int, list[Run]]:
-        """Take entries in memory that wait to be redelivered, each as a run of its own.
+        """Takes entries in memory that wait to be redelivered, each as its own run.
 
-        Takes as many consecutive ones as fit, up to the first chunk or batch. Returns how many entries were
-        taken off, and those of them that are not acknowledged by now.
+        Takes as many consecutive ones as fit, up to the first chunk or batch. Returns the number of entries
+        taken, and the runs of those that are not acknowledged yet.
         """
         taken: list[Run] = []
         replayed, is_acked = self._replayed, self._cursor.is_acked
@@ -333,9 +338,9 @@ class EntrySource:
             self._read_on()
 
     def _fetch_fresh(self, entries_max: int) -> int:
-        """Move entries after the read position into `_fresh`; returns how many were examined.
+        """Moves entries after the read position into `_fresh`; returns how many were examined.
 
-        0 when none are in memory; so for the other `_fetch` methods.
+        Returns 0 when none are in memory, like the other `_fetch` methods.
         """
         start = self._next_start()
         if start is None:
@@ -351,7 +356,7 @@ class EntrySource:
         return len(run.entries)
 
     def _next_start(self) -> Position | None:
-        """Return the next entry that has to be read: neither acknowledged nor kept by a gate."""
+        """Returns the next entry to read, which is neither acknowledged nor held back by a gate."""
         cursor, kept_entries = self._cursor, self._kept
         while (start := self._ledger.next_position(self._read_after)) is not None:
             kept = None if kept_entries is None else kept_entries(start.ledger_id)
@@ -364,7 +369,7 @@ class EntrySource:
         return None
 
     def _kept_by_any(self, ledger_id: int) -> BitMap | None:
-        """Return the entries of a ledger that any gate would keep; None when no gate reports any."""
+        """Returns the entries of a ledger that any gate would hold back; None when no gate reports any."""
         kept: BitMap | None = None
         for gate in self.gates:
             more = gate.kept(ledger_id)
@@ -373,7 +378,9 @@ class EntrySource:
         return kept
 
     def _fresh_entries_max(self, start: Position) -> int:
-        """Return how many entries to read from `start` on, stopping before a long stretch of kept ones."""
+        """Returns how many entries to read from `start` on, stopping before a long stretch of held-back
+        ones.
+        """
         entries_max = self._config.read_entries_max
         kept = None if self._kept is None else self._kept(start.ledger_id)
         if kept is not None and kept.max() > start.entry_id:
@@ -383,14 +390,14 @@ class EntrySource:
         return entries_max
 
     def _passing(self, run: Run) -> list[Run]:
-        """Return the parts of a run that may go out now."""
+        """Returns the parts of a run that may be delivered now."""
         parts = self._unacked(run)
         for gate in self.gates:
             parts = [part for each in parts for part in gate.hold(each)]
         return parts
 
     def _fetch_due(self, due: DueEntries) -> int:
-        """Move due entries into `_replayed`, each as a run."""
+        """Moves due entries into `_replayed`, each as a run."""
         lot = due.next(_DUE_ENTRIES_MAX)
         passing: list[Run] = []
         fetched = 0
@@ -412,7 +419,9 @@ class EntrySource:
         return fetched
 
     def _singly(self, run: Run) -> list[Run]:
-        """Return the due entries of a run that may go out, one by one: the other gates are asked as well."""
+        """Returns the due entries of a run that may be delivered, one by one: the other gates apply to them,
+        too.
+        """
         ledger_id, first, last = run.ledger_id, run.first_entry_id, run.last_entry_id
         is_acked = self._cursor.is_acked
         parts = [run.slice(n, n) for n in range(first, last + 1) if not is_acked(ledger_id, n)]
@@ -439,7 +448,7 @@ class EntrySource:
         return [run.slice(first, last) for first, last in self._cursor.unacked_ranges(run)]
 
     def _read_on(self) -> None:
-        """Start the next read while the last one is delivered, if entries are not in the tail cache."""
+        """Starts the next read during the delivery of the last one, if entries are not in the tail cache."""
         start = self._next_start()
         if start is not None and self._ledger.read_cached(start, 1, 1) is None:
             self._start_read(start, self._fresh_entries_max(start), replayed=False)
@@ -471,13 +480,13 @@ class EntrySource:
             self._cursor.ack(position.ledger_id, position.entry_id)
 
     def _release(self, byte_count: int) -> None:
-        """Release so many bytes of memory, which may have been read ahead."""
+        """Releases `byte_count` bytes of memory, which may have been read ahead."""
         held = self._reads.held_bytes
-        # When nothing is left, release everything: what was acknowledged meanwhile was never delivered.
+        # When nothing is left, release everything: entries acknowledged meanwhile were never delivered.
         self._reads.release(min(byte_count, held) if self._fresh or self._replayed else held)
 
     def _take_replayed(self, start: Position, entries: int, runs: list[Run]) -> None:
-        """Take only entries that were asked for: a read goes past holes, and over entries between them."""
+        """Takes only requested entries: a read skips holes and includes entries in between."""
         last_wanted = start.entry_id + entries - 1
         last_read = start.entry_id
         passing: list[Run] = []
@@ -488,6 +497,6 @@ class EntrySource:
             last_read = min(run.last_entry_id, last_wanted)
             for first, last in self._replay.ranges(run.ledger_id, run.first_entry_id, last_read):
                 passing += self._passing(run.slice(first, last))
-        # Entries up to here were taken, or are gone: acknowledged, trimmed or unreadable.
+        # Entries up to here were taken, or do not exist: acknowledged, trimmed or unreadable.
         self._replay.discard_range(start.ledger_id, start.entry_id, last_read if runs else last_wanted)
         self._replayed.extend(passing)

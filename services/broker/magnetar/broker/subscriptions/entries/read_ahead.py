@@ -29,7 +29,7 @@ READ_RETRY_MAX_S: Final = 30.0
 
 BROKEN_READS: Final = Counter(
     "magnetar_dispatch_read_errors_total",
-    "Reads for dispatch that met an error that no read should raise, and are tried again: a bug.",
+    "Dispatch reads that failed with an unexpected error and are retried; each one indicates a bug.",
     registry=REGISTRY,
 )
 
@@ -40,7 +40,7 @@ _FoundT = TypeVar("_FoundT")
 
 
 class ReadAhead:
-    """The read that is under way, and the bytes of earlier reads that `holder` still holds."""
+    """The read in progress, and the bytes of earlier reads that `holder` still holds."""
 
     __slots__ = (
         "_broken",
@@ -68,7 +68,7 @@ class ReadAhead:
         spawn: Spawn,
         wake: Callable[[], None],
     ) -> None:
-        """Create it idle; `bytes_max` bytes are reserved for each read."""
+        """Creates it idle; `bytes_max` bytes are reserved for each read."""
         self._holder = holder
         self._topic = topic
         self._subscription = subscription
@@ -78,7 +78,7 @@ class ReadAhead:
         self._wake = wake
         self._offered = True
         self._broken = 0
-        """Consecutive reads that met an unexpected error."""
+        """Consecutive reads that failed with an unexpected error."""
         self._paused: asyncio.TimerHandle | None = None
         self._generation = 0
         self.under_way = False
@@ -86,13 +86,16 @@ class ReadAhead:
 
     @property
     def offered(self) -> bool:
-        """True when read entries may be dropped for memory: there was a turn to deliver some."""
+        """True when entries that were read may be dropped to free memory: a turn could have delivered
+        some.
+        """
         return self._offered
 
     def begin(
         self, start: Position, read: Callable[[], Awaitable[_FoundT]], take: Callable[[_FoundT], int]
     ) -> None:
-        """Read, unless a read is under way or has to wait; `wake` is called when there is something to do.
+        """Starts a read, unless one is in progress or memory is short; calls `wake` when there are entries or
+        the caller should retry.
 
         `take` gets the result, unless it was dropped meanwhile, and returns how many bytes of it are held. It
         takes all of it, or raises and takes nothing.
@@ -106,13 +109,13 @@ class ReadAhead:
         self._spawn(self._read(start, read, take, self._generation), "read for dispatch")
 
     def drop(self) -> None:
-        """Drop the result of the read under way when it comes."""
+        """Drops the result of the read in progress when it arrives."""
         if self.under_way:
             self._generation += 1
             self.under_way = False
 
     def close(self) -> None:
-        """Stop reading and release all memory; the result of a read under way is dropped."""
+        """Stops reading and releases all memory; drops the result of a read in progress."""
         self._generation += 1
         if self._paused is not None:
             self._paused.cancel()
@@ -120,7 +123,7 @@ class ReadAhead:
         self.release(self.held_bytes)
 
     def release(self, byte_count: int) -> None:
-        """Release so many of the bytes held."""
+        """Releases `byte_count` of the bytes held."""
         if byte_count:
             self.held_bytes -= byte_count
             self._budget.release_read(self._holder, byte_count, all_of_it=not self.held_bytes)
@@ -150,11 +153,11 @@ class ReadAhead:
         self._give_up_room(self._bytes_max - read_bytes)
 
     def _give_up_room(self, byte_count: int) -> None:
-        """Release the unused part of the bytes reserved for a read."""
+        """Releases the unused part of the bytes reserved for a read."""
         self._budget.release_read(self._holder, byte_count, all_of_it=not self.held_bytes)
 
     def _offer(self) -> None:
-        """Offer what the turn after `_wake` left over to subscriptions that wait for memory."""
+        """Offers memory left over after the turn of `_wake` to subscriptions that wait for it."""
         self._offered = True
         if self.held_bytes:
             self._budget.release_read(self._holder, 0, all_of_it=False)

@@ -38,7 +38,7 @@ class ReplaySet:
         bitmap.add(entry_id)
 
     def add_all(self, ledger_id: int, entry_ids: BitMap) -> None:
-        """Add entries of a ledger; takes ownership of `entry_ids`."""
+        """Adds entries of a ledger; takes ownership of `entry_ids`."""
         bitmap = self._ledgers.get(ledger_id)
         if bitmap is not None:
             bitmap |= entry_ids
@@ -46,7 +46,7 @@ class ReplaySet:
             self._ledgers[ledger_id] = entry_ids
 
     def discard_range(self, ledger_id: int, first: int, last: int) -> None:
-        """Remove the entries `first` to `last` inclusive."""
+        """Removes the entries `first` to `last` inclusive."""
         bitmap = self._ledgers.get(ledger_id)
         if bitmap is not None:
             bitmap.remove_range(first, last + 1)
@@ -54,7 +54,7 @@ class ReplaySet:
                 del self._ledgers[ledger_id]
 
     def first_range(self, entries_max: int) -> tuple[int, int, int]:
-        """Return (ledger id, first, last) of the oldest consecutive entries, at most `entries_max`."""
+        """Returns (ledger id, first, last) of the oldest consecutive entries, at most `entries_max`."""
         ledger_id = min(self._ledgers)
         bitmap = self._ledgers[ledger_id]
         first = last = bitmap.min()
@@ -63,7 +63,7 @@ class ReplaySet:
         return ledger_id, first, last
 
     def first_window(self, entries_max: int, span_max: int) -> tuple[int, int, int]:
-        """Return (ledger id, first, last) of the oldest entries that lie near each other, for one read.
+        """Returns (ledger id, first, last) of the oldest entries that lie near each other, for one read.
 
         At most `entries_max` of them within a span of `span_max`; not every entry between is in the set.
         """
@@ -77,7 +77,9 @@ class ReplaySet:
         return ledger_id, first, last
 
     def ranges(self, ledger_id: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield the entries of the set from `first` to `last` inclusive, as (first, last) of each stretch."""
+        """Yields the entries of the set from `first` to `last` inclusive, as (first, last) of each
+        stretch.
+        """
         bitmap = self._ledgers.get(ledger_id)
         if bitmap is None:
             return

@@ -1,1 +1,1 @@
-"""Entry gates, which keep entries from going out: delayed delivery and hash ranges."""
+"""Entry gates, which hold entries back from delivery: delayed delivery and hash ranges."""

@@ -1,10 +1,9 @@
 """Delayed delivery on Shared and Key_Shared: entries wait in the topic's index until they are due.
 
-At dispatch, an entry whose deliver_at_time lies ahead goes to the index of the topic (managed ledger,
-`delayed_index`) instead of a consumer. An entry in the index is delivered from there and from nowhere else:
-it is not read before, and not delivered when a read meets it again. So each is delivered once, whichever of
-the topic's subscriptions put it there. No entry is early, and none waits for a tick (messaging contract,
-section 17).
+At dispatch, an entry with a deliver_at_time in the future is added to the topic's index (managed ledger,
+`delayed_index`) instead of being sent. An entry in the index is delivered only from there: it is not read
+before, and not delivered when a read returns it again. So each is delivered once, whichever subscription of
+the topic has added it. No entry is early, and none waits for a tick (messaging contract, section 17).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pyroaring import BitMap
 
 
 class DelayGate:
-    """Keeps the delayed entries of one subscription.
+    """Holds back the delayed entries of one subscription.
 
     Implements entry_gate.EntryGate and topic_delays.DelayListener.
     """
@@ -54,11 +53,11 @@ class DelayGate:
         held: Callable[[], Iterable[Position]],
         late: bool,
     ) -> None:
-        """Connect the gate to its subscription.
+        """Connects the gate to its subscription.
 
-        `deliver_due` takes entries that go out now, by time; `read_again` entries of a ledger that the gates
-        are to be asked about anew. `is_held` tells whether a consumer holds an entry, `held` lists all that
-        consumers hold. `late`: entries may have gone out before this gate existed.
+        `deliver_due` takes entries to deliver now, by time; `read_again` takes entries of a ledger to pass
+        through the gates again. `is_held` tells whether a consumer holds an entry, `held` lists all that
+        consumers hold. `late`: entries may have been delivered before this gate existed.
         """
         self._ledger = ledger
         self._cursor = cursor
@@ -71,7 +70,7 @@ class DelayGate:
         self._late = late
         self._delays: TopicDelays | None = None
 
-    # -- as a gate of its source
+    # -- gate interface
 
     def hold(self, run: Run) -> Sequence[Run]:
         if run.flags & RUN_MARKER:
@@ -113,7 +112,7 @@ class DelayGate:
             self._delays = None
 
     def open(self) -> None:
-        """Let everything that is kept go out now: delayed delivery was disabled."""
+        """Releases all entries because delayed delivery was disabled."""
         if self._delays is not None:
             index = self._delays.index
             self.on_forgotten({each: index.entries_of(each) or BitMap() for each in index.ledger_ids})
@@ -129,7 +128,7 @@ class DelayGate:
     # -- events of the topic's index
 
     def on_due(self, entries: Sequence[tuple[int, int]]) -> None:
-        # Entries beyond the read position are still to be read, and are due by then.
+        # Entries beyond the read position will be read later, and are due by then.
         read, is_acked = self._read_position(), self._cursor.is_acked
         ours = [entry for entry in entries if entry <= read and not is_acked(*entry)]
         if self._went_out_early():
@@ -146,17 +145,19 @@ class DelayGate:
             if ledger_id == read.ledger_id:
                 ours.remove_range(read.entry_id + 1, ENTRY_IDS_MAX)
             if self._went_out_early():
-                # Consumers hold far fewer than an index may have.
+                # Consumers hold far fewer entries than an index may have.
                 ours -= BitMap([held.entry_id for held in self._held() if held.ledger_id == ledger_id])
             self._read_again(ledger_id, ours)
 
     def _went_out_early(self) -> bool:
-        """True when consumers may hold entries of the index, because not every one of them was kept."""
+        """True when consumers may hold entries of the index, because this gate did not hold back every
+        one.
+        """
         return self._late or (self._delays is not None and self._delays.clock_set_back)
 
 
 def count_delayed(delays: TopicDelays, cursor: Cursor) -> int:
-    """Count the entries of the topic's index that this cursor has not acknowledged."""
+    """Counts the entries of the topic's index that this cursor has not acknowledged."""
     index = delays.index
     return sum(
         cursor.count_unacked(ledger_id, entry_ids)
@@ -166,5 +167,5 @@ def count_delayed(delays: TopicDelays, cursor: Cursor) -> int:
 
 
 def delay_tick_ms(policies: EffectivePolicies) -> int:
-    """Return the tick for `Subscription.delay_delivery`: 0 where delayed delivery is disabled."""
+    """Returns the tick for `Subscription.delay_delivery`: 0 where delayed delivery is disabled."""
     return policies.delayed_delivery_tick_ms if policies.delayed_delivery_active else 0

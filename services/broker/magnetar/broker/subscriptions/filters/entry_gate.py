@@ -1,4 +1,4 @@
-"""The interface of entry gates, which keep entries of a subscription from going out."""
+"""The interface of entry gates, which hold entries of a subscription back from delivery."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pyroaring import BitMap
 
 
 class EntryGate(Protocol):
-    """Keeps entries from going out; added with `EntrySource.add_gate`.
+    """Holds entries back from delivery; added with `EntrySource.add_gate`.
 
-    Gates are asked about each run of entries that was read, one gate after the other in the order in which
-    they were added; each sees only what those before it let pass. They are asked about the same entries again
-    when these are redelivered, or when memory was short and they were read anew, or after a later gate raised
-    an error. So `hold` must give the same answer, and may have effects only if repeating them is harmless.
+    Each run that was read passes the gates in the order in which they were added; each gate sees only what
+    the earlier ones let pass. The same entries pass again when they are redelivered, when they were dropped
+    for memory and read again, or after a later gate raised an error. So `hold` must give the same answer, and
+    may have effects only if repeating them is harmless.
     """
 
     def hold(self, run: Run) -> Sequence[Run]:
-        """Keep some entries of a run; returns the parts that may go out now, in order.
+        """Holds back some entries of a run; returns the parts that may be delivered now, in order.
 
-        Runs of markers have to pass: they never reach a consumer.
+        Runs of markers must pass: they never reach a consumer.
         """
         ...
 
     def kept(self, ledger_id: int) -> BitMap | None:
-        """Return entries of a ledger that need not be read, because `hold` would keep them; None: unknown.
+        """Returns entries of a ledger that need not be read, because `hold` would keep them; None: unknown.
 
         The caller does not change the bitmap.
         """
         ...
 
     def clear(self) -> None:
-        """Forget what is kept: everything is read anew, from the mark-delete position or a seek."""
+        """Clears the state: everything is read again, from the mark-delete position or a seek."""
         ...

@@ -1,7 +1,6 @@
-"""Hash ranges of an Exclusive consumer: it gets only the entries whose keys fall into them.
+"""Hash ranges of an Exclusive consumer: it gets only the entries whose key hashes fall into them.
 
-Other entries stay in the backlog, unacknowledged (Apache Pulsar 4.0: readers that divide a topic among them
-by key).
+Other entries stay in the backlog, unacknowledged (Apache Pulsar 4.0: readers that divide a topic by key).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class HashRangeGate:
     __slots__ = ("_ranges",)
 
     def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Take `ranges` of slots, both ends inclusive."""
+        """Takes `ranges` of slots, both ends inclusive."""
         self._ranges = ranges
 
     def hold(self, run: Run) -> Sequence[Run]:
@@ -41,4 +40,4 @@ class HashRangeGate:
         return None
 
     def clear(self) -> None:
-        """Forget nothing: the gate has no state."""
+        """Does nothing: the gate has no state."""

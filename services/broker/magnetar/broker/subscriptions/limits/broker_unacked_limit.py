@@ -1,9 +1,9 @@
 """The limit on unacknowledged messages of the whole broker, on Shared and Key_Shared subscriptions.
 
-At the limit, subscriptions pause that hold more than their part of it (maxUnackedMessagesPerBroker times
-maxUnackedMessagesPerSubscriptionOnBrokerBlocked), or come to hold more; those with less go on. A subscription
-resumes below half of its part, and all of them when the broker is below half of its limit (as in Apache
-Pulsar 4.0, which checks every 30 s; here the limit holds at once).
+At the limit, subscriptions that hold more than their share of it (maxUnackedMessagesPerBroker times
+maxUnackedMessagesPerSubscriptionOnBrokerBlocked) pause; those with less continue. A subscription resumes
+below half of its share, and all resume when the broker is below half of its limit (as in Apache Pulsar 4.0,
+which checks every 30 s; here the limit applies at once).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Holder(Protocol):
     """A subscription with unacknowledged messages."""
 
     def wake(self) -> None:
-        """Check whether entries can go out."""
+        """Checks whether entries can go out."""
         ...
 
 
@@ -27,17 +27,17 @@ class BrokerUnackedLimit:
     __slots__ = ("_counts", "_limit", "_part", "_paused", "blocked", "total")
 
     def __init__(self, limit: int, part: int) -> None:
-        """Take the limit of the broker and the part for one subscription at that limit, both in messages."""
+        """Takes the limit of the broker and the part for one subscription at that limit, both in messages."""
         self._limit = limit
         self._part = part
         self._counts: dict[Holder, int] = {}
         self._paused: set[Holder] = set()
         self.total = 0
         self.blocked = False
-        """True from the broker's limit on, until it is below half of it."""
+        """True from the broker's limit on, until the count is below half of it."""
 
     def report(self, subscription: Holder, messages: int) -> None:
-        """Set how many messages of the subscription are unacknowledged now."""
+        """Sets how many messages of the subscription are unacknowledged now."""
         before = self._counts.get(subscription, 0)
         if messages == before:
             return
@@ -66,6 +66,6 @@ class BrokerUnackedLimit:
 
 
 def broker_unacked_limit(config: DispatchConfig) -> BrokerUnackedLimit | None:
-    """Create the limit that the configuration asks for; None when there is none."""
+    """Creates the configured limit; None when there is none."""
     limit, share = config.broker_unacked_max, config.subscription_share_of_broker_unacked
     return BrokerUnackedLimit(limit, int(limit * share)) if limit and share else None

@@ -1,11 +1,11 @@
-"""Dispatch rates: those of a subscription, of its topic and of the broker hold together.
+"""Dispatch rates: those of a subscription, of its topic and of the broker apply together.
 
 A rate delays messages and never drops any. It counts messages, or entries (batches) if so configured, and
-bytes. A rate that is relative to the publish rate lets as much more out as came in during its last period.
-Consumers that have caught up may be exempt. Messaging contract, section 19.
+bytes. A rate relative to the publish rate is raised by what was published in its last period. Consumers
+without a backlog may be exempt. Messaging contract, section 19.
 
-Subscriptions that share a rate take turns: while some wait for it, the others wait as well, and when there is
-room again they are woken in the order in which they began to wait.
+Subscriptions that share a rate take turns: while some wait for it, the others wait as well, and they are
+woken in the order in which they began to wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OF_TOPIC: Final = "the topic"
 OF_BROKER: Final = "the broker"
 
 WAIT_MIN_S: Final = 0.01
-"""Minimum wait for a rate that is used up, so that room for several messages collects."""
+"""Minimum wait in seconds for an exhausted rate, so that tokens for several messages collect."""
 
 CAUGHT_UP_ENTRIES: Final = 1_000
 """Unread entries up to which a subscription counts as one without a backlog, as in Apache Pulsar."""
@@ -69,7 +69,7 @@ class DispatchLimit:
         *,
         counts_batches: bool = False,
     ) -> None:
-        """Take the statistics of the topic whose publish rate counts, if `rate` is relative to one."""
+        """`stats`: statistics of the topic whose publish rate counts, if `rate` is relative to one."""
         self.scope = scope
         self.rate = rate
         self._throttle = Throttle(rate, now)
@@ -78,12 +78,12 @@ class DispatchLimit:
         self._since = now
         self._published = self._publishes()
         self._waiting: dict[DispatchRate, bool] = {}
-        """The gates that wait for room, longest first; False: it did not ask again when it was woken."""
+        """The gates that wait, longest first; False: the gate did not retry when it was woken."""
         self._timer: asyncio.TimerHandle | None = None
-        """Fires when there is room again; None when there is room, or it is not known."""
+        """Fires when the rate allows more; None when it does now, or when the time is not known."""
 
     def change(self, rate: Rate, now: float, stats: TopicStats | None) -> None:
-        """Change the rate; what was used up of the old one still counts."""
+        """Changes the rate; tokens spent under the old one still count."""
         self.rate = rate
         self._throttle = self._throttle.at_rate(rate, now)
         self._stats = stats if rate.relative_to_publish_rate else None
@@ -94,7 +94,7 @@ class DispatchLimit:
             self._ask_all()
 
     def available(self, now: float) -> tuple[int | None, int | None]:
-        """Return the messages (or entries) and bytes that may go out; see Throttle."""
+        """Returns the messages (or entries) and bytes that may go out; see Throttle."""
         if self._stats is not None and now - self._since >= self.rate.period_s:
             self._follow(now)
         return self._throttle.available(now)
@@ -103,11 +103,13 @@ class DispatchLimit:
         self._throttle.take(messages, byte_count, now)
 
     def others_wait(self, gate: DispatchRate) -> bool:
-        """True while other gates wait for room: they share what becomes available."""
+        """True while other gates wait: they share the available tokens."""
         return self._timer is not None and len(self._waiting) > (gate in self._waiting)
 
     def wait(self, gate: DispatchRate, now: float) -> bool:
-        """Let a gate wait for room, and wake it then; False when it waited already."""
+        """Registers a waiting gate, to be woken when the rate allows more; returns False when it waits
+        already.
+        """
         waited = gate in self._waiting
         self._waiting[gate] = True
         if self._timer is None:
@@ -116,22 +118,23 @@ class DispatchLimit:
         return not waited
 
     def leave(self, gate: DispatchRate) -> None:
-        """Remove a gate that got room or was closed from those that wait."""
+        """Removes a waiting gate that got tokens or was closed."""
         self._waiting.pop(gate, None)
         if not self._waiting and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _ask_all(self) -> None:
-        """Wake the gates in the order in which they began to wait, as there may be room."""
+        """Wakes the gates in the order in which they began to wait."""
         self._timer = None
-        # A gate that did not ask after the last wake has nothing to deliver, and would stay here for ever.
+        # A gate that did not retry after the last wake has nothing to deliver, and would stay registered
+        # forever.
         self._waiting = {gate: False for gate, asked in self._waiting.items() if asked}
         for gate in list(self._waiting):
             gate.look_again()
 
     def _follow(self, now: float) -> None:
-        """Allow on top in the next period what was published in the last one."""
+        """Adds the messages published in the last period to the allowance of the next one."""
         rate, periods = self.rate, (now - self._since) / self.rate.period_s
         before, self._published = self._published, self._publishes()
         messages = int((self._published[0] - before[0]) / periods)
@@ -199,12 +202,12 @@ class DispatchRate:
             limit.take(count, byte_count, now)
 
     def close(self) -> None:
-        """Stop limiting, and wake the subscription at once."""
+        """Stops limiting, and wakes the subscription at once."""
         for limit in self.limits:
             limit.leave(self)
         self.throttled_by = None
         self._subscription.wake()
 
     def look_again(self) -> None:
-        """Wake the subscription, as there may be room now."""
+        """Wakes the subscription, as the rate may allow more now."""
         self._subscription.wake()

@@ -1,1 +1,1 @@
-"""The subscription types, one module each, and the table of them."""
+"""The subscription types, one module each, and their table."""

@@ -58,7 +58,7 @@ class ExclusiveDelivery(OrderedDelivery):
         return self._exclusive.consumers
 
     def consumer_added(self, consumer: Consumer) -> None:
-        """Limit what the consumer gets to its hash ranges, if it names some."""
+        """Limits the consumer to its hash ranges, if it has any."""
         if consumer.hash_ranges:
             self._source.add_gate(HashRangeGate(consumer.hash_ranges))
 

@@ -1,8 +1,8 @@
-"""Failover: delivery to the active consumer, and what happens when another one becomes active.
+"""Failover: delivery to the active consumer, and the switch to another one.
 
-Everything unacknowledged is sent to the new active consumer, in order, from the mark-delete position on. The
-switch (rewind, tell all consumers, go on) happens a delay after it was decided, and dispatch pauses until
-then: acknowledgements on their way still arrive, and consumers that start together cause one switch.
+The new active consumer gets everything unacknowledged, in order, from the mark-delete position on. The switch
+(rewind, notify all consumers, continue) happens a delay after the decision, and dispatch pauses until then:
+acknowledgements in flight still arrive, and consumers that start together cause one switch.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class FailoverDelivery(OrderedDelivery):
         self._delay_s = parts.config.failover_delay_ms / 1000
         self._wake = parts.wake
         self._chosen: Consumer | None = None
-        """The active consumer, by the last look at the dispatcher."""
+        """The active consumer at the last check of the dispatcher."""
         self._served: Consumer | None = None
-        """The consumer that got the last entries, in order; None when delivery has to start anew anyway."""
+        """The consumer that got the last entries, in order; None when delivery has to restart anyway."""
         self._switch: asyncio.TimerHandle | None = None
 
     @property
@@ -72,14 +72,14 @@ class FailoverDelivery(OrderedDelivery):
 
     def consumer_added(self, consumer: Consumer) -> None:
         if not self._changed():
-            # After the answer to its Subscribe, which is written in this turn of the event loop.
+            # Sent after the response to its Subscribe, which is written in this turn of the event loop.
             asyncio.get_running_loop().call_soon(consumer.tell_active, False)
 
     def consumer_removed(self, consumer: Consumer) -> None:
         self._changed()
 
     def _changed(self) -> bool:
-        """Schedule a switch if the last join or leave changed the active consumer; True if it did."""
+        """Schedules a switch if the last join or leave changed the active consumer; True if it did."""
         if self._failover.active is self._chosen:
             return False
         self._chosen = self._failover.active
@@ -96,7 +96,7 @@ class FailoverDelivery(OrderedDelivery):
         self._wake()
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver to the active consumer, ignoring requests of others; a pending switch rewinds anyway."""
+        """Redelivers to the active consumer, ignoring requests of others; a pending switch rewinds anyway."""
         if self._switch is not None:
             self._served = None
         if consumer is self._served:
@@ -110,6 +110,6 @@ class FailoverDelivery(OrderedDelivery):
 
 
 def tell_active(consumers: Iterable[Consumer], active: Consumer | None) -> None:
-    """Tell each consumer whether it is the active one."""
+    """Notifies each consumer whether it is the active one."""
     for consumer in consumers:
         consumer.tell_active(consumer is active)

@@ -1,7 +1,7 @@
 """Delivery of entries that each consumer holds until it acknowledges them: Shared and Key_Shared.
 
-A negative acknowledgement redelivers entries that the consumer holds and raises their delivery count. When a
-consumer leaves, its entries go to the others, oldest first, and their delivery count stays the same.
+A negative acknowledgement redelivers entries that the consumer holds and raises their delivery count. The
+entries of a disconnected consumer go to the others, oldest first, with an unchanged delivery count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from magnetar.common.naming.position import Position
 
 
 class IndividualDelivery:
-    """The part of a delivery.Delivery that Shared and Key_Shared share; those add `step`."""
+    """Base of the Shared and Key_Shared deliveries; subclasses add `step`."""
 
     __slots__ = ("_consumers", "_cursor", "_outlet", "_source", "_stats")
 
@@ -39,13 +39,13 @@ class IndividualDelivery:
         return self._consumers
 
     def consumer_added(self, consumer: Consumer) -> None:
-        """Do nothing: it gets entries from the next step on."""
+        """Does nothing: the consumer gets entries from the next step on."""
 
     def consumer_removed(self, consumer: Consumer) -> None:
         self._source.replay_all(consumer.pending.positions())
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver entries that are pending at that consumer, and raise their delivery count."""
+        """Redelivers entries that are pending at that consumer, and raises their delivery count."""
         wanted = list(consumer.pending.positions()) if positions is None else positions
         total = 0
         for ledger_id, entry_id in wanted:
@@ -62,4 +62,4 @@ class IndividualDelivery:
         self._source.rewind(self._cursor.mark_delete)
 
     def close(self) -> None:
-        """Release nothing: only the consumers hold entries."""
+        """Does nothing: only the consumers hold entries."""

@@ -1,7 +1,7 @@
 """Delivery of every entry to one active consumer, in order, whole runs at a time: Exclusive and Failover.
 
-No record is kept of what was sent: a redelivery sends everything unacknowledged behind the mark-delete
-position again.
+Sent entries are not recorded: a redelivery sends everything unacknowledged after the mark-delete position
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class OrderedDispatcher(Protocol):
     """A dispatcher that gives every entry to one consumer."""
 
     def next(self) -> tuple[Consumer, int] | None:
-        """Return that consumer and how many messages it may take now; None when it can take none."""
+        """Returns that consumer and its free permits; None when it can take no message."""
         ...
 
 
@@ -57,7 +57,7 @@ class OrderedDelivery:
             return None
         run, replayed = peeked
         if not self._cursor.has_entry_state:
-            # No entry has acknowledged batch messages or a delivery count to look up.
+            # No entry has batch state or a delivery count in the cursor.
             runs = source.take_runs(messages_max, bytes_max)
             if runs:
                 return self._send_runs(consumer, runs)
@@ -73,7 +73,7 @@ class OrderedDelivery:
         return len(part.entries), part.byte_length
 
     def _send_runs(self, consumer: Consumer, runs: list[Run]) -> tuple[int, int]:
-        """Send new runs whole; returns (entries, bytes)."""
+        """Sends complete new runs; returns (entries, bytes)."""
         entries = messages = size = 0
         for run in runs:
             entries += len(run.entries)
@@ -84,7 +84,7 @@ class OrderedDelivery:
         return entries, size
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Send everything unacknowledged again, in order; ids are ignored, as in Apache Pulsar 4.0."""
+        """Sends everything unacknowledged again, in order; ids are ignored, as in Apache Pulsar 4.0."""
         if epoch is not None:
             consumer.epoch = epoch
         self.rewind()
@@ -93,4 +93,4 @@ class OrderedDelivery:
         self._source.rewind(self._cursor.mark_delete)
 
     def close(self) -> None:
-        """Release nothing: an ordered delivery keeps no entries."""
+        """Releases nothing: an ordered delivery keeps no entries."""

@@ -46,7 +46,7 @@ class SharedDelivery(IndividualDelivery):
         self._dispatcher = dispatcher
         self._chunks: ChunkAffinity[Consumer] | None = None
         self._parked: dict[Consumer, list[tuple[int, int]]] | None = None
-        """Chunks that wait for the consumer of their message while other entries are delivered."""
+        """Parked chunks by the consumer of their message; other entries are delivered meanwhile."""
 
     def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
         if self._parked:
@@ -85,7 +85,7 @@ class SharedDelivery(IndividualDelivery):
         return len(part.entries), part.byte_length
 
     def _send_singly(self, consumer: Consumer, runs: list[Run]) -> int:
-        """Send runs of one ordinary entry each, of which the cursor has no state; returns bytes."""
+        """Sends runs of one ordinary entry each, without state in the cursor; returns bytes."""
         size = sum([run.byte_length for run in runs])
         consumer.deliver_runs(runs, len(runs), size)
         add = consumer.pending.add
@@ -108,14 +108,16 @@ class SharedDelivery(IndividualDelivery):
         super().rewind()
 
     def _send_chunk(self, candidate: Consumer, run: Run) -> None:
-        """Send a chunk to the consumer that got its message's first chunk, or park it until that one can."""
+        """Sends a chunk to the consumer that got its message's first chunk, or parks it until that consumer
+        has permits.
+        """
         if self._chunks is None:
             self._chunks = ChunkAffinity()
             self._source.in_order = True
         try:
             metadata = parse_metadata(run.entries[0])
         except DataCorruption:
-            # Stored as its client sent it: not a valid chunk, which its reader has to find out.
+            # Stored in the client's format: not a valid chunk, which its reader detects.
             self._dispatcher.took()
             self._outlet.send(candidate, run, individual=True)
             return
@@ -131,7 +133,7 @@ class SharedDelivery(IndividualDelivery):
         self._chunks.delivered(metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg, target)
 
     def _unpark(self) -> None:
-        """Redeliver the parked chunks of consumers that can take messages again."""
-        assert self._parked is not None, "asked before"
+        """Redelivers the parked chunks of consumers that have permits again."""
+        assert self._parked is not None, "checked before"
         for consumer in [each for each in self._parked if each.capacity > 0]:
             self._source.replay_all(self._parked.pop(consumer))

@@ -22,12 +22,12 @@ SubType = CommandSubscribe.SubType
 
 
 class Dispatcher(Protocol):
-    """The connected consumers of one subscription, as far as every type knows them."""
+    """The connected consumers of one subscription, with the operations that every type has."""
 
     @property
     def consumers(self) -> list[Consumer]: ...
     def add(self, consumer: Consumer) -> None:
-        """Connect a consumer. Raises ConsumerAssignFailed when it cannot have what it names."""
+        """Connects a consumer. Raises ConsumerAssignFailed for hash ranges that it cannot have."""
         ...
 
     def remove(self, consumer: Consumer) -> None: ...
@@ -51,9 +51,9 @@ class DeliveryParts:
 
 
 class SubscriptionType(ABC, Generic[D]):
-    """One type of subscription: its dispatcher, its delivery, and the rules for its consumers.
+    """One subscription type: its dispatcher, its delivery, and the rules for its consumers.
 
-    Instances have no state: what a subscription needs is in the dispatcher and the delivery made for it.
+    Instances have no state; the state of a subscription is in its dispatcher and delivery.
     """
 
     __slots__ = ()
@@ -62,16 +62,16 @@ class SubscriptionType(ABC, Generic[D]):
     """The number of the type on the wire."""
 
     individual: ClassVar[bool]
-    """True when each consumer holds entries of its own until it acknowledges them one by one.
+    """True when each consumer holds its own entries until it acknowledges them one by one.
 
     Otherwise one consumer gets every entry in order, and may acknowledge cumulatively.
     """
 
     announces_active: ClassVar[bool] = False
-    """True when consumers are told which of them is the active one."""
+    """True when consumers are notified which of them is the active one."""
 
     turn_entries_max: ClassVar[int] = 1_000
-    """Entries delivered before other work gets the event loop again (about half a millisecond)."""
+    """Maximum entries delivered before other tasks get the event loop (about half a millisecond)."""
 
     @property
     def name(self) -> str:
@@ -80,33 +80,33 @@ class SubscriptionType(ABC, Generic[D]):
 
     @abstractmethod
     def dispatcher(self, first: Consumer, topic: str, config: DispatchConfig) -> D:
-        """Make the dispatcher of a subscription; `first` is its first consumer, which is not added yet.
+        """Makes the dispatcher of a subscription; `first` is its first consumer, which is not added yet.
 
         `topic` is the full name of the topic.
         """
 
     @abstractmethod
     def delivery(self, dispatcher: D, parts: DeliveryParts) -> Delivery:
-        """Make the delivery of a subscription of a persistent topic."""
+        """Makes the delivery of a subscription of a persistent topic."""
 
     @abstractmethod
     def choose(self, dispatcher: D, entry: bytes) -> tuple[Consumer, int] | None:
-        """Choose who gets one entry of a non-persistent topic now, and how many messages it may take.
+        """Chooses the consumer of one entry of a non-persistent topic; returns it with its free permits.
 
-        None when no consumer can take it. A consumer that is chosen has had its turn.
+        Returns None when no consumer has permits. Choosing a consumer uses its turn.
         """
 
     def admit(self, subscription: str, consumer: Consumer, connected: Sequence[Consumer]) -> None:
-        """Check a newcomer against the consumers that are connected; `subscription` is the name.
+        """Checks a new consumer against the connected ones; `subscription` is the name.
 
-        Raises ConsumerBusy when one of those forbids it, ConsumerAssignFailed for invalid hash ranges.
+        Raises ConsumerBusy when one of those excludes it, ConsumerAssignFailed for invalid hash ranges.
         """
         return
 
     def active(self, dispatcher: D) -> Consumer | None:
-        """Return the one consumer that gets every entry; None on types that have none."""
+        """Returns the one consumer that gets every entry; None on types that have none."""
         return None
 
     def key_shared(self, dispatcher: D) -> KeySharedDispatcher[Consumer] | None:
-        """Return the dispatcher where consumers own keys, for statistics and liveness probes."""
+        """Returns the dispatcher of types that map keys to consumers, for statistics and liveness probes."""
         return None

@@ -18,7 +18,7 @@ TYPES: Final[Mapping[SubType.ValueType, SubscriptionType[Any]]] = {
 
 
 def check_allowed(sub_type: SubType.ValueType, allowed: Collection[str]) -> None:
-    """Check a subscription type against `allowed`, the names of those in use. Raises NotAllowed."""
+    """Checks a subscription type against `allowed`, the names of those in use. Raises NotAllowed."""
     name = TYPES[sub_type].name
     if name not in allowed:
         raise NotAllowed(

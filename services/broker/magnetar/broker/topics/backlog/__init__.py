@@ -1,1 +1,1 @@
-"""Backlog of a topic: its size and age, quotas on it, and retention of what is acknowledged."""
+"""Backlog of a topic: its size and age, its quotas, and retention of acknowledged entries."""

@@ -1,8 +1,8 @@
-"""The backlog of a persistent topic: how far its durable subscriptions are behind, in bytes and by age.
+"""The backlog of a persistent topic, in bytes and by age.
 
-The slowest subscription counts. Bytes are estimated as in Apache Pulsar: exact by ledgers, averaged within
-one. The age is that of the broker's own publish time. Storage is read for it only when the oldest entry has
-changed since the last time, so repeated calls for a topic where nothing moves cost a comparison.
+The slowest durable subscription counts. Bytes are estimated as in Apache Pulsar: exact for whole ledgers,
+averaged within one. The age is based on the broker's publish time. Storage is read only when the oldest entry
+has changed since the last call, so repeated calls for an idle topic cost one comparison.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Backlog:
         self._ledger = ledger
         self._subscriptions = subscriptions
         self._oldest: tuple[Position, int] | None = None
-        # Position and publish time (ms) of the oldest entry in a backlog when it was last looked at.
+        # Position and publish time (ms) of the oldest backlog entry at the last read.
 
     def slowest(self) -> Subscription | None:
         """The durable subscription that is furthest behind; None without any."""
@@ -42,7 +42,7 @@ class Backlog:
 
     @property
     def byte_length(self) -> int:
-        """About how many bytes the slowest durable subscription is behind; 0 without any."""
+        """Approximate backlog of the slowest durable subscription in bytes; 0 without any."""
         mark = self.slowest_mark()
         return 0 if mark is None else self._ledger.spans.bytes_after(mark)
 
@@ -79,7 +79,7 @@ class Backlog:
         return UNKNOWN_AGE_S if published_ms is None else max(0, (now_ms - published_ms) // 1000)
 
     def note_oldest(self) -> None:
-        """Remember when the oldest message in a backlog was published, if that costs no read."""
+        """Caches the publish time of the oldest backlog entry, if that needs no read."""
         mark = self.slowest_mark()
         following = None if mark is None else self._ledger.next_position(mark)
         if following is None or (self._oldest is not None and self._oldest[0] == following):
@@ -109,9 +109,10 @@ class Backlog:
         return run.publish_time_ms
 
     async def earliest_by_subscription(self) -> dict[str, int]:
-        """When the oldest message in each backlog was published, in ms by subscription. Raises StorageError.
+        """Returns the publish time of the oldest message in each backlog, in ms, by subscription. Raises
+        StorageError.
 
-        The slowest subscription is read last, so that its entry is the one remembered.
+        The slowest subscription is read last, so its entry is the cached one.
         """
         found = {}
         for subscription in sorted(self._subscriptions.values(), key=_mark_of, reverse=True):
@@ -123,15 +124,17 @@ class Backlog:
     # Skipping
 
     def position_of_last_bytes(self, size: int) -> Position:
-        """The position behind which there are about `size` bytes."""
+        """Returns the position that has about `size` bytes after it."""
         return self._ledger.spans.position_before_last(size)
 
     async def position_before(self, published_ms: int) -> Position:
-        """The last position before the messages published at `published_ms` or later. Raises StorageError."""
+        """Returns the last position before the messages published at `published_ms` or later. Raises
+        StorageError.
+        """
         return await self._ledger.find_before_publish_time(published_ms)
 
     def skip_to(self, target: Position) -> int:
-        """Let durable subscriptions that are behind `target` skip to it; returns the entries skipped."""
+        """Moves durable subscriptions that are behind `target` to it; returns the entries skipped."""
         skipped = 0
         for subscription in list(self._subscriptions.values()):
             if subscription.cursor.durable and subscription.cursor.mark_delete < target:

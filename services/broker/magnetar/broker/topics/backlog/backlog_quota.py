@@ -1,7 +1,7 @@
-"""Backlog quotas: limits on how far the slowest durable subscription is behind, in bytes and in time.
+"""Backlog quotas: limits on the backlog of the slowest durable subscription, in bytes and in time.
 
-Under the policies that hold or refuse producers, connected producers are disconnected at the next check, and
-new ones are refused until the backlog is below the limit again, which is checked when they connect. Under the
+Under the policies that hold or refuse producers, connected producers are disconnected at the next check. New
+ones are refused until the backlog is below the limit again, which is checked when they connect. Under the
 eviction policy the slowest subscriptions skip ahead until the backlog is 90 % of the limit; the others are
 not affected. Messaging contract, section 19.
 """
@@ -27,7 +27,7 @@ TIME: Final = "time"
 
 EVICTIONS: Final = Counter(
     "pulsar_broker_storage_backlog_quota_exceeded_evictions_total",
-    "Times that subscriptions had to skip ahead because of a backlog quota, by its type.",
+    "Times that subscriptions skipped entries because of a backlog quota, by quota type.",
     ["quota_type"],
     registry=REGISTRY,
 )
@@ -35,7 +35,7 @@ begin_at_zero(EVICTIONS, SIZE, TIME)
 
 DISCONNECTIONS: Final = Counter(
     "magnetar_backlog_quota_disconnected_producers_total",
-    "Producers that were disconnected because of a backlog quota, by its type.",
+    "Producers disconnected because of a backlog quota, by quota type.",
     ["quota_type"],
     registry=REGISTRY,
 )
@@ -61,19 +61,21 @@ class BacklogQuota:
         return policies.size_quota.limit >= 0 or policies.time_quota.limit > 0
 
     async def check_producer(self) -> None:
-        """Raises ProducerBlocked or ProducerQuotaExceeded while a quota keeps producers out, StorageError."""
+        """Refuses a producer while a quota is exceeded. Raises ProducerBlocked or ProducerQuotaExceeded,
+        StorageError.
+        """
         if not self.limited:
             return
         for kind, quota in await self._exceeded(self._clock.wall_ms()):
             if quota.policy != EVICT:
                 refused = ProducerBlocked if quota.policy == HOLD else ProducerQuotaExceeded
                 raise refused(
-                    f"the backlog of topic {self._state.name} is beyond its {kind} quota; it has to "
-                    "be consumed first"
+                    f"the backlog of topic {self._state.name} exceeds its {kind} quota; consume the "
+                    "backlog or raise the quota"
                 )
 
     async def enforce(self, producers: Producers) -> None:
-        """Apply the policy of each exceeded quota: disconnect `producers`, or skip backlog.
+        """Applies the policy of each exceeded quota: disconnects `producers`, or skips backlog.
 
         Raises StorageError.
         """
@@ -90,9 +92,10 @@ class BacklogQuota:
                     producers.disconnect(producer)
 
     async def _exceeded(self, now_ms: int) -> list[tuple[str, Quota]]:
-        """The quotas that are exceeded now: SIZE, TIME. Raises StorageError.
+        """Returns the quotas that are exceeded now: SIZE, TIME. Raises StorageError.
 
-        Each with its limits as they were checked: policies may change while the age of the backlog is read.
+        Each comes with the limits it was checked against: policies may change while the age of the backlog is
+        read.
         """
         found = []
         size, time = self._state.policies.size_quota, self._state.policies.time_quota

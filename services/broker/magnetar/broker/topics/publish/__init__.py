@@ -1,1 +1,1 @@
-"""Publishing: producers of a topic, limits and deduplication of what they send, and receipts or refusals."""
+"""Publishing: producers of a topic, limits and deduplication of their messages, and receipts or refusals."""

@@ -1,11 +1,12 @@
 """Producer access modes: which producers may publish to a topic, as pure state.
 
-Either any number of producers share a topic, or one holds it and others may wait for it. Each new holder has
-the next topic epoch, and a client that comes back says which epoch it had: when the topic's is higher,
-somebody held the topic in between, and the client is fenced for ever (messaging contract, access modes).
+Either any number of producers share a topic, or one holds it exclusively and others may wait for it. Each new
+holder gets the next topic epoch, and a reconnecting client sends its earlier epoch: when the topic's is
+higher, another producer has held the topic in between, and the client stays fenced (messaging contract,
+access modes).
 
-A holder holds from the decision on, also while its epoch is being written: nobody comes between the two. So
-whoever takes a topic asks, once that is done, whether it still is the holder.
+A producer is the holder from the decision on, even while its epoch is being written: no other producer is
+admitted in between. After the write, the caller must check that the producer is still the holder.
 """
 
 from __future__ import annotations
@@ -25,25 +26,27 @@ EXCLUSIVE_WITH_FENCING = ProducerAccessMode.ExclusiveWithFencing
 
 
 class Decision(Enum):
-    """Outcome of a producer's admission to a topic."""
+    """Result of a producer's request for access to a topic."""
 
     JOINS = "joins"
-    """It publishes beside others."""
+    """It publishes beside other shared producers."""
     TAKES = "takes"
-    """It is the holder now."""
+    """It becomes the holder."""
     FENCES = "fences"
-    """It is the holder now, and all other producers are closed."""
+    """It becomes the holder, and all other producers are closed."""
     WAITS = "waits"
     BUSY = "busy"
-    """A shared one finds a holder, or others who wait for the topic."""
+    """A shared producer is refused: the topic has a holder, or producers wait for it."""
     FENCED = "fenced"
-    """An exclusive producer finds another holder, now or since its own epoch."""
+    """An exclusive producer is refused: another producer holds the topic, or has held it since its own
+    epoch.
+    """
 
 
 class AccessModes(Generic[P]):
-    """One topic's exclusive side: its holder, and who waits, in the order in which they came.
+    """Exclusive access to one topic: its holder, and the waiting producers in order of arrival.
 
-    Those who share the topic are their topic's to know; it says with each call whether there are any.
+    The topic tracks its shared producers; it passes with each call whether there are any.
     """
 
     __slots__ = ("holder", "waiting")
@@ -66,10 +69,10 @@ class AccessModes(Generic[P]):
         topic_epoch: int,
         shared: bool,
     ) -> Decision:
-        """Decide about a newcomer, and count it in.
+        """Decides about a new producer and registers it.
 
-        `claimed_epoch`: the one it had, 0 for none. On FENCES those who waited are still there: see
-        `fence_waiting`.
+        `claimed_epoch`: its earlier epoch, 0 for none. On FENCES the waiting producers are still registered:
+        see `fence_waiting`.
         """
         if mode == SHARED:
             return Decision.JOINS if self.idle else Decision.BUSY
@@ -85,15 +88,15 @@ class AccessModes(Generic[P]):
         return Decision.FENCES if taken else Decision.TAKES
 
     def fence_waiting(self) -> list[P]:
-        """Forget those who wait; returns them."""
+        """Removes the waiting producers; returns them."""
         fenced = list(self.waiting)
         self.waiting.clear()
         return fenced
 
     def leave(self, who: P, *, shared: bool) -> P | None:
-        """Removes a producer, whether it held the topic, shared it (then `shared` is without it) or waited.
+        """Removes a holder, shared or waiting producer; for a shared one, `shared` is computed without it.
 
-        Returns who is the holder in its place, if it waited until now.
+        Returns the waiting producer that becomes the holder in its place, if any.
         """
         if self.holder is who:
             self.holder = None
@@ -106,5 +109,5 @@ class AccessModes(Generic[P]):
 
 
 def is_stale(claimed_epoch: int, topic_epoch: int) -> bool:
-    """Whether another client held the topic after this one. An epoch is at least 1; 0 is none."""
+    """Whether another producer has held the topic after this one. An epoch is at least 1; 0 is none."""
     return 0 < claimed_epoch < topic_epoch

@@ -1,9 +1,9 @@
-"""How many messages the batches of a run have: what their metadata says, not what their Sends say.
+"""Message counts of batches, taken from their metadata instead of their Send commands.
 
-Permits, unacked limits and rates count messages, so a Send that lies would starve or flood consumers of other
-clients. The metadata's num_messages_in_batch is authoritative, and the broker believes it as far as the
-payload could hold so many; what is compressed or encrypted is taken at its word within the protocol's bound.
-Only Sends that claim more than one message are looked at: a batch sent as one message counts as one.
+Permits, unacked limits and rates count messages, so a wrong count in a Send would starve or flood consumers
+of other clients. The metadata's num_messages_in_batch is authoritative, up to the number that fits in the
+payload; for compressed or encrypted payloads the protocol's bound applies. Only Sends that claim more than
+one message are checked: a batch sent as one message counts as one.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from magnetar.common.wire.frame import BATCH_MESSAGES_MAX
 from magnetar.common.wire.pulsar_pb2 import CompressionType, ServerError
 
 MESSAGE_BYTES_MIN: Final = 6
-"""Smallest message in a batch: its length and a SingleMessageMetadata with a payload size."""
+"""Minimum bytes of a message in a batch: its length and a SingleMessageMetadata with a payload size."""
 
 
 def correct_counts(sends: SendRun) -> dict[int, SendRejected]:
-    """Put the true counts into a run; returns, by index, a refusal of each batch that cannot be.
+    """Corrects the counts of a run; returns the refusals of invalid batches by index.
 
-    To be called for a run with counts.
+    Call it only for a run with counts.
     """
     refused = {}
     counts = sends.message_counts
-    assert counts is not None, "a run of single messages has nothing to correct"
+    assert counts is not None, "a run of single messages has no counts to correct"
     for index, claimed in enumerate(counts):
         if claimed == 1:
             continue
@@ -41,7 +41,7 @@ def correct_counts(sends: SendRun) -> dict[int, SendRejected]:
 
 
 def _message_count(entry: bytes) -> int:
-    """Raises DataCorruption when there cannot be so many."""
+    """Reads the number of messages of a batch. Raises DataCorruption when the payload cannot hold so many."""
     metadata = parse_metadata(entry)
     if not metadata.HasField("num_messages_in_batch"):
         return 1
@@ -50,5 +50,5 @@ def _message_count(entry: bytes) -> int:
         return count
     opaque = metadata.compression != CompressionType.NONE or metadata.encryption_keys
     if not opaque or not 1 <= count <= BATCH_MESSAGES_MAX:
-        raise DataCorruption(f"a batch that says it has {count} messages, which its payload cannot hold")
+        raise DataCorruption(f"invalid batch: its payload cannot hold {count} messages")
     return count

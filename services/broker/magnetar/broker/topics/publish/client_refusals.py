@@ -1,11 +1,11 @@
-"""Answers to a client for a refused message, so that it fails that message alone where it can.
+"""Answers to a client for a refused message, chosen so that only that message fails where possible.
 
-The clients differ in what they make of a SendError. The one in C++, which those in Python and Node.js are
-made of, fails one message when it hears of a wrong checksum; any other code makes it close its connection,
-with all that others have on their way there. The one in Go closes it too, and at NotAllowedError forgets the
-producer for good. The one in Java fails one message at NotAllowedError. That in Rust fails one at any code,
-unless the producer is closed at the same moment. To all of them CloseProducer says: open the producer anew,
-and send what is unanswered.
+Clients react differently to a SendError. The C++ client, which the Python and Node.js clients use, fails one
+message on a checksum error; on any other code it closes its connection, including other producers' messages
+in flight. The Go client closes it, too, and drops the producer permanently on NotAllowedError. The Java
+client fails one message on NotAllowedError. The Rust client fails one on any code, unless the producer is
+closed at the same moment. All of them react to CloseProducer by reopening the producer and resending
+unanswered messages.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from magnetar.common.wire.pulsar_pb2 import ServerError
 
 @dataclass(frozen=True, slots=True)
 class RefusedMessage:
-    """One message that is not taken."""
+    """One refused message."""
 
     sequence_id: int
-    """The highest of a batch."""
+    """Highest sequence id of a batch."""
     code: ServerError.ValueType
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalWays:
-    """How the clients of one kind hear of refusals."""
+    """Reactions of one kind of client to refusals."""
 
     fails_one: bool = True
-    """A SendError makes the client fail that message, and no other; it gets none otherwise."""
+    """Whether a SendError makes the client fail only that message; otherwise none is sent."""
     code: ServerError.ValueType | None = None
-    """The code that does so; None: any does."""
+    """Error code for which this holds; None: any code."""
     hears_storage: bool = False
-    """It goes on after a SendError of storage; otherwise it hears CloseProducer alone."""
+    """Whether the client continues after a SendError about storage; otherwise it gets only CloseProducer."""
     closed_after_s: float = 0.0
-    """Between the SendErrors and CloseProducer."""
+    """Seconds between the SendErrors and CloseProducer."""
 
     def errors(self, producer_id: int, messages: Sequence[RefusedMessage]) -> bytes:
-        """The SendErrors of messages that are refused for what they are, as frames."""
+        """Encodes the SendErrors of messages that are refused because of their content."""
         if not self.fails_one:
             return b""
         return b"".join(
@@ -51,7 +51,7 @@ class RefusalWays:
         )
 
     def _code(self, code: ServerError.ValueType) -> ServerError.ValueType:
-        # What was damaged on its way is to be sent again, and the client in Java does that.
+        # A message damaged in transit should be resent, which the Java client does.
         damaged = code == ServerError.ChecksumError
         return code if self.code is None or damaged else self.code
 
@@ -67,7 +67,7 @@ _OTHERS: Final = RefusalWays(hears_storage=True)
 
 
 def ways_of(client_version: str) -> RefusalWays:
-    """By what the client says it is."""
+    """Selects the reactions by the client's version string."""
     for name, ways in _WAYS.items():
         if client_version.startswith(name):
             return ways

@@ -1,12 +1,13 @@
-"""Publishing where messages are deduplicated: what was stored before is answered and not stored again.
+"""Publishing with deduplication: messages that are already stored are answered and not stored again.
 
-A run in which nothing is a duplicate stays one append. Otherwise it is cut: new parts are appended,
-duplicates are answered with the id -1:-1, and what is in flight is held until that is confirmed (then it is
-a duplicate) or refused (then it is stored anew). A producer's answers leave in the order of its messages,
-whatever comes of them.
+A run without duplicates remains one append. Otherwise it is split: new parts are appended, duplicates are
+answered with the id -1:-1, and entries whose first copy is in flight are held until that copy is confirmed
+(then they are duplicates) or refused (then they are stored). Answers leave in the order of a producer's
+messages.
 
-A refused message must not be overtaken: once a later one is persisted, it would be taken for a duplicate. So
-a producer of which a message was refused is refused everything after it, until that message comes again.
+A later message must not overtake a refused one: once the later one is stored, the refused one would be taken
+for a duplicate. So after a refusal, all later messages of the producer are refused until the refused message
+is resent.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ log = get_logger(__name__)
 
 DUPLICATES = Counter(
     "magnetar_duplicate_messages_total",
-    "Entries that were acknowledged and not stored, because they were stored before.",
+    "Duplicate entries that were acknowledged and not stored again.",
     registry=REGISTRY,
 )
 
 OnRefused = Callable[[Producer, int, StorageError], None]
-"""Told of a producer of which storage did not take so many entries."""
+"""Callback with a producer, the number of its entries that storage refused, and the error."""
 
 _REPLAY_ENTRIES = 1_000
 _REPLAY_BYTES = 1 << 20
@@ -64,7 +65,7 @@ _REPLAY_BYTES = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class _Stored(PendingPublish):
-    """A new part of a run, taken and not confirmed, and by whom."""
+    """A new part of a run that is not confirmed, with its producer."""
 
     answer: Answer
     way: DeduplicatedPublishing
@@ -80,7 +81,7 @@ class _Held:
 
 
 class DeduplicatedPublishing:
-    """The publish path of one topic whose messages are deduplicated; made by `new_deduplication`."""
+    """The publish path of one topic with deduplication; created by `new_deduplication`."""
 
     __slots__ = (
         "_clock",
@@ -120,23 +121,23 @@ class DeduplicatedPublishing:
         self._closing = False
         self._retired = False
         self.snapshot_interval_s = config.snapshot_interval_s
-        """Seconds after an entry within which the state is written down."""
+        """Maximum seconds from an entry to the next snapshot of the state."""
 
     def last_sequence_id(self, name: str) -> int:
-        """The highest persisted id of a producer name, -1 when none is known."""
+        """Returns the highest persisted sequence id of a producer name; -1 when none is known."""
         return self._state.last_sequence_id(name)
 
     async def settled(self, name: str) -> None:
-        """Return once nothing of this name is in flight, so that its last sequence id says it all."""
+        """Waits until no run of this name is in flight, so that its last sequence id is final."""
         while self._state.in_flight(name):
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(name, []).append(waiting)
             await waiting
 
-    # Taking runs
+    # Receiving runs
 
     def publish(self, producer: Producer, sends: SendRun) -> None:
-        """Take a run, or the parts of it that are new."""
+        """Publishes a run, or its new parts."""
         firsts, highests = counted_ids_of(sends)
         start, count = 0, len(firsts)
         while start < count:
@@ -158,8 +159,8 @@ class DeduplicatedPublishing:
     def _take(self, producer: Producer, sends: SendRun, highest: int, answer: Answer) -> None:
         if not _may_pass(producer, sends):
             error = LogFailed(
-                f"message {producer.refused_sequence_id} of producer {producer.name!r} was refused, and has "
-                "to come again before any after it"
+                f"message {producer.refused_sequence_id} of producer {producer.name!r} was refused; "
+                "resend it before later messages"
             )
             self._refuse(producer, sends, error, answer)
             return
@@ -182,7 +183,7 @@ class DeduplicatedPublishing:
         producer.peer.publish_pending(sends.byte_length)
 
     def _expect(self, producer: Producer) -> Answer:
-        """The next answer of a producer, to be filled in."""
+        """Appends an empty answer to a producer's queue, to be filled in later."""
         answer = Answer()
         if producer.answers is None:
             producer.answers = deque()
@@ -197,10 +198,10 @@ class DeduplicatedPublishing:
         if producer.refused_sequence_id is None or lowest < producer.refused_sequence_id:
             producer.refused_sequence_id = lowest
 
-    # What became of them
+    # Results of appends
 
     def confirmed(self, publishes: list[tuple[Run, object]]) -> None:
-        """These runs are persisted."""
+        """Handles runs that are persisted."""
         now, now_ms = self._clock.monotonic(), self._clock.wall_ms()
         state = self._state
         entries = 0
@@ -226,7 +227,7 @@ class DeduplicatedPublishing:
         self._saved_later(entries)
 
     def refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
-        """These runs, in order and the latest ones, are certainly not stored."""
+        """Handles the latest runs, in order, that are certainly not stored."""
         touched: dict[Producer, None] = {}
         for _, stored in publishes:
             assert isinstance(stored, _Stored)
@@ -239,7 +240,7 @@ class DeduplicatedPublishing:
         self._settle(touched)
 
     def lost(self) -> None:
-        """The topic is lost: pending requests get no answer."""
+        """Handles the loss of the topic: pending requests get no answer."""
         self._stop_timer()
         for held in [each for queue in self._held.values() for each in queue]:
             held.producer.peer.publish_pending(-held.sends.byte_length)
@@ -250,7 +251,7 @@ class DeduplicatedPublishing:
         self._waiting.clear()
 
     def _settle(self, touched: dict[Producer, None]) -> None:
-        """Decide what was held, tell those who wait, and send the answers that are due."""
+        """Decides the held entries, wakes waiters, and sends the answers that are due."""
         for name in {producer.name for producer in touched}:
             for held in self._held.pop(name, ()):
                 self._judge_again(held)
@@ -273,7 +274,7 @@ class DeduplicatedPublishing:
         elif producer.peer.connected and not producer.fenced:
             self._take(producer, sends, highests[0], held.answer)
         else:
-            # Its client is gone, or told so, and sends it again.
+            # Its client has disconnected, or was notified and resends the message.
             held.answer.frames = b""
 
     # Snapshots
@@ -289,34 +290,36 @@ class DeduplicatedPublishing:
             self._timer = loop.call_later(self.snapshot_interval_s, self.save)
 
     def save(self) -> None:
-        """Write the state down soon."""
+        """Requests a snapshot soon."""
         self._stop_timer()
         self._unsaved_entries = 0
         self._state.forget_inactive(self._clock.wall_ms())
         self._ledger.deduplication.save()
 
     async def keep(self) -> None:
-        """Have the state on disk from now on. Raises StorageError."""
+        """Writes a snapshot now and keeps writing them from then on. Raises StorageError."""
         await self._ledger.deduplication.keep(self._state.snapshot, self._ledger.flush_cursors)
 
     async def begin(self) -> None:
-        """Deduplication was switched on, and whatever was taken before is confirmed: start from here."""
+        """Starts deduplication on a topic whose earlier messages are all confirmed."""
         if self._retired or self._closing:
             return
         self._state.position = max(self._state.position, self._ledger.last_confirmed)
         try:
             await self.keep()
         except StorageError as error:
-            # It is tried again with the next snapshot; until then a crash forgets what is known.
-            log.warning("state of deduplication not written", topic=self._ledger.name, error=str(error))
+            # The next snapshot retries; a crash before it loses the state.
+            log.warning("deduplication snapshot not written", topic=self._ledger.name, error=str(error))
 
     def retire(self) -> None:
-        """Deduplication was switched off: finish what was taken, and write nothing down any more."""
+        """Stops deduplication: finishes the runs in flight and writes no more snapshots."""
         self._retired = True
         self._stop_timer()
 
     def close(self) -> None:
-        """The topic closes: what is still confirmed is written down at once, so that nothing is replayed."""
+        """Writes a snapshot with every later confirmation, because the topic closes and should replay
+        nothing.
+        """
         self._closing = True
         if self._unsaved_entries:
             self.save()
@@ -329,7 +332,7 @@ class DeduplicatedPublishing:
     # Loading
 
     async def replay(self) -> None:
-        """Count in the entries after the snapshot's position. Raises StorageError."""
+        """Adds the entries after the snapshot's position to the state. Raises StorageError."""
         ledger, state = self._ledger, self._state
         entries = 0
         at = ledger.next_position(state.position)
@@ -350,7 +353,7 @@ class DeduplicatedPublishing:
             try:
                 metadata = parse_metadata(entry)
             except DataCorruption:
-                continue  # stored as its client sent it: not a message that a client could resend
+                continue  # stored in the client's format: not a message that a client could resend
             first, highest = counted_ids(metadata)
             if first != UNCOUNTED:
                 self._state.replay(metadata.producer_name, highest, run.publish_time_ms)
@@ -364,9 +367,9 @@ def new_deduplication(
     clock: Clock,
     on_refused: OnRefused,
 ) -> DeduplicatedPublishing:
-    """With what is on disk of a topic's state, or with none from here on.
+    """Creates the publish path with the stored snapshot of a topic, or with an empty state.
 
-    `producers`: the names of those connected; borrowed.
+    `producers`: the names of connected producers; borrowed.
     """
     state = DeduplicationState(
         ledger.deduplication.loaded or DeduplicationSnapshot(ledger.last_confirmed),
@@ -379,7 +382,7 @@ def new_deduplication(
 
 
 async def load_deduplication(publishing: DeduplicatedPublishing) -> None:
-    """Before a topic is served: have its state on disk, and what came after it counted in.
+    """Loads the state before a topic is served: keeps a snapshot and replays the entries after it.
 
     Raises StorageError.
     """
@@ -388,7 +391,7 @@ async def load_deduplication(publishing: DeduplicatedPublishing) -> None:
 
 
 def way_of(publish: tuple[Run, object]) -> DeduplicatedPublishing | None:
-    """By whom a run was taken; None for a run that was not deduplicated."""
+    """Returns the deduplicating path that published a run; None when it was not deduplicated."""
     pending = publish[1]
     return pending.way if isinstance(pending, _Stored) else None
 
@@ -400,7 +403,9 @@ def _part(sends: SendRun, start: int, end: int) -> SendRun:
 
 
 def _may_pass(producer: Producer, sends: SendRun) -> bool:
-    """False for what comes after a refused message that has not come again; `sends` is one entry then."""
+    """Whether a run may be published; false for a message behind a refused one that was not resent, and then
+    `sends` is one entry.
+    """
     refused = producer.refused_sequence_id
     if refused is None or sends.marker:
         return True
@@ -411,7 +416,7 @@ def _may_pass(producer: Producer, sends: SendRun) -> bool:
     if highest >= producer.refused_through:
         producer.refused_sequence_id, producer.refused_through = None, -1
     elif highest >= refused:
-        # More was refused behind it, and comes next.
+        # Later messages were refused, too, and are resent next.
         producer.refused_sequence_id = highest + 1
     return True
 
@@ -424,7 +429,7 @@ def _begins_message(chunk: bytes) -> bool:
 
 
 def _duplicates(producer: Producer, sends: SendRun) -> bytes:
-    """The receipts of messages that were stored before."""
+    """Encodes the receipts of duplicates."""
     DUPLICATES.inc(len(sends.entries))
     return b"".join(
         receipt(
@@ -439,7 +444,7 @@ def _duplicates(producer: Producer, sends: SendRun) -> bytes:
 
 
 def _send_answers(producer: Producer) -> None:
-    """Send what is known, up to the first answer that is not."""
+    """Sends the known answers, up to the first pending one."""
     answers, connected = producer.answers, producer.peer.connected
     while answers and (frames := answers[0].frames) is not None:
         answers.popleft()

@@ -1,9 +1,9 @@
-"""Which messages were stored before: the rules of deduplication, as pure state.
+"""Rules of deduplication, as pure state.
 
-By producer name, two sequence ids: the highest one persisted, and the highest one pushed, that is taken and
-perhaps still on its way. A message at or below the first is a duplicate. One between the two is in flight:
-its fate is not known, so it is held until it is. Batches are judged by their first id and recorded by their
-last; of a chunked message only the last chunk is judged and recorded, because the others have the same id.
+Each producer name has two sequence ids: the highest persisted one, and the highest pushed one, which may
+still be in flight. A message at or below the first is a duplicate. A message between the two has a copy in
+flight and is held until the result is known. Batches are judged by their first id and recorded by their last.
+Of a chunked message only the last chunk is judged and recorded, because all chunks have the same id.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ UNCOUNTED: Final = -1
 """The sequence id of an entry that is neither judged nor recorded: a marker, a chunk that is not the last."""
 
 _SEQUENCE_ID_MAX: Final = 2**63 - 1
-"""Clients count in signed 64 bits; what is above is no sequence id."""
+"""Maximum sequence id: clients use signed 64 bits, and a higher value is not a sequence id."""
 
 NONE_YET: Final = -1
-"""The last sequence id of a name of which nothing is known."""
+"""Last sequence id of an unknown name."""
 
 
 def counted_ids(metadata: MessageMetadata) -> tuple[int, int]:
-    """(the id by which an entry is judged, the one that is recorded) by its metadata, or UNCOUNTED."""
+    """Returns (id by which an entry is judged, id that is recorded) from its metadata, or UNCOUNTED."""
     first = metadata.sequence_id
     last_chunk = metadata.num_chunks_from_msg - 1
     if first > _SEQUENCE_ID_MAX or (last_chunk > 0 and metadata.chunk_id != last_chunk):
@@ -41,7 +41,7 @@ def counted_ids(metadata: MessageMetadata) -> tuple[int, int]:
 
 
 def counted_ids_of(sends: SendRun) -> tuple[list[int], list[int]]:
-    """The same for the entries of a run, by their Sends; only of chunks is the metadata read."""
+    """Returns the same for the entries of a run, from their Sends; only the metadata of chunks is read."""
     count = len(sends.entries)
     if sends.marker:
         return [UNCOUNTED] * count, [UNCOUNTED] * count
@@ -65,14 +65,14 @@ def _chunk_ids(entry: bytes, sequence_id: int) -> tuple[int, int]:
     try:
         metadata = parse_metadata(entry)
     except DataCorruption:
-        # No metadata, so no chunk of anything.
+        # Invalid metadata, so the entry is not a chunk.
         return UNCOUNTED, UNCOUNTED
     metadata.sequence_id = sequence_id
     return counted_ids(metadata)
 
 
 class Verdict(Enum):
-    """Outcome of a message."""
+    """Result of judging a message."""
 
     NEW = "new"
     DUPLICATE = "duplicate"
@@ -112,9 +112,9 @@ class DeduplicationState:
         self._producers_max = producers_max
         self._inactivity_ms = inactivity_ms
         self._connected = connected
-        # While the topic was not loaded no producer could be active: that time does not count.
+        # No producer can be active while the topic is not loaded: that time does not count.
         away_ms = now_ms - max((each.last_active_ms for each in snapshot.producers.values()), default=now_ms)
-        # In order of activity, so that the first one is the first to go.
+        # Ordered by activity: the first name is removed first.
         self._producers = {
             name: _Producer(producer.sequence_id, producer.last_active_ms + away_ms)
             for name, producer in sorted(snapshot.producers.items(), key=lambda item: item[1].last_active_ms)
@@ -124,7 +124,7 @@ class DeduplicationState:
         return len(self._producers)
 
     def last_sequence_id(self, name: str) -> int:
-        """The highest id of the name that was persisted; -1 when none is known."""
+        """Returns the highest persisted id of the name; -1 when none is known."""
         producer = self._producers.get(name)
         return NONE_YET if producer is None else producer.persisted
 
@@ -136,10 +136,10 @@ class DeduplicationState:
     def judge(
         self, name: str, firsts: Sequence[int], highests: Sequence[int], start: int = 0
     ) -> tuple[Verdict, int]:
-        """(verdict, end) of the longest part of a run from `start` on that shares one verdict.
+        """Returns (verdict, end) of the longest part of a run from `start` on that has one verdict.
 
-        `firsts` and `highests` are the sequence ids of its entries, UNCOUNTED for what always passes. Nothing
-        is recorded: that is for `push`, once the part was taken.
+        `firsts` and `highests` are the sequence ids of its entries; UNCOUNTED always passes. Nothing is
+        recorded: call `push` after publishing the part.
         """
         producer = self._producers.get(name)
         persisted, pushed = (
@@ -164,7 +164,7 @@ class DeduplicationState:
         return verdict, count
 
     def push(self, name: str, highest: int, now_ms: int) -> None:
-        """A new run was taken, its highest id this one; it will be confirmed or refused."""
+        """Records a new run in flight by its highest id; `confirm` or `refuse` follows."""
         producer = self._producers.get(name)
         if producer is None:
             producer = self._producers[name] = _Producer(NONE_YET, now_ms)
@@ -172,20 +172,22 @@ class DeduplicationState:
         producer.pushed = max(producer.pushed, highest)
 
     def confirm(self, name: str, now_ms: int) -> None:
-        """The oldest run in flight of this name is persisted."""
+        """Records that the name's oldest run in flight is persisted."""
         producer = self._producers[name]
         highest = producer.in_flight.popleft()
         producer.persisted = max(producer.persisted, highest)
         self._active(name, producer, now_ms)
 
     def refuse(self, name: str) -> None:
-        """The latest run in flight of this name is certainly not stored (refusals come for all after it)."""
+        """Records that the name's latest run in flight is certainly not stored (refusals include all later
+        runs).
+        """
         producer = self._producers[name]
         producer.in_flight.pop()
         producer.pushed = max(producer.persisted, *producer.in_flight, NONE_YET)
 
     def replay(self, name: str, highest: int, now_ms: int) -> None:
-        """An entry was found in the topic while it is loaded."""
+        """Records an entry that was read from the topic while it is loaded."""
         producer = self._producers.get(name) or _Producer(NONE_YET, now_ms)
         producer.persisted = producer.pushed = max(producer.persisted, highest)
         self._active(name, producer, now_ms)
@@ -203,7 +205,7 @@ class DeduplicationState:
         return not self._producers[name].in_flight and name not in self._connected
 
     def forget_inactive(self, now_ms: int) -> None:
-        """Forget the names that were not active for long enough; a connected one counts as active."""
+        """Removes the names that were inactive for long enough; connected ones count as active."""
         for name, producer in list(self._producers.items()):
             if producer.last_active_ms + self._inactivity_ms > now_ms:
                 break
@@ -213,7 +215,7 @@ class DeduplicationState:
                 self._active(name, producer, now_ms)
 
     def snapshot(self) -> DeduplicationSnapshot:
-        """Persisted state of the latest active names within the limit."""
+        """Returns the persisted state of the most recently active names within the limit."""
         producers = {
             name: ProducerSequence(producer.persisted, producer.last_active_ms)
             for name, producer in self._producers.items()

@@ -1,6 +1,6 @@
 """Limit on the entries to non-persistent topics that one connection has in process.
 
-Entries are in process for the turn of the event loop in which they were taken: receipts leave at its end.
+Entries are in process during the turn of the event loop that received them: receipts leave at its end.
 Entries beyond the limit within one turn are dropped (messaging contract, section 18).
 """
 
@@ -21,7 +21,7 @@ class InProcess:
         self._entries_max = entries_max
 
     def take(self, peer: Peer, entries: int) -> int:
-        """Take up to `entries` more entries of a connection; returns how many, which are in process then."""
+        """Admits up to `entries` more entries of a connection; returns the number admitted."""
         by_peer = self._by_peer
         if not by_peer:
             asyncio.get_running_loop().call_soon(by_peer.clear)

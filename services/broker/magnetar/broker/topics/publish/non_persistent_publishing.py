@@ -34,8 +34,8 @@ class NonPersistentPublishing:
         stats: NonPersistentTopicStats,
         in_process: InProcess,
     ) -> None:
-        """`limits`: None for a topic without limits on what is published. `subscriptions` (a live
-        view), `refusals` and `stats` are those of the topic; borrowed.
+        """`limits`: None for a topic without publish limits. `subscriptions` (a live view), `refusals` and
+        `stats` are those of the topic; borrowed.
         """
         self._state = state
         self._subscriptions = subscriptions
@@ -44,16 +44,18 @@ class NonPersistentPublishing:
         self._stats = stats
         self._in_process = in_process
         self.gate: PublishGate | None = None if limits is None else limits.gate(state.policies)
-        """The checks that messages have to pass; None where nothing is limited."""
+        """Checks that messages have to pass; None without limits."""
 
     @property
     def times_rate_limited(self) -> int:
-        """Times that a connection was left unread because of a publish rate, since there is a rate."""
+        """Number of times that reading a connection paused because of a publish rate, since the rate was
+        set.
+        """
         return 0 if self.gate is None else self.gate.times_limited
 
     @property
     def deduplicates(self) -> bool:
-        """False: duplicates of what is not stored cannot be recognized."""
+        """False: duplicates of messages that are not stored cannot be detected."""
         return False
 
     def last_sequence_id(self, producer_name: str) -> int:
@@ -61,7 +63,7 @@ class NonPersistentPublishing:
         return -1
 
     def apply_policies(self) -> None:
-        """Apply the limits in force."""
+        """Applies the limits in force."""
         if self._limits is not None:
             self.gate = self._limits.gate(self._state.policies, self.gate)
 
@@ -78,7 +80,9 @@ class NonPersistentPublishing:
         self._publish(producer, sends)
 
     def _publish_some(self, producer: Producer, sends: SendRun, taken: int) -> None:
-        """Publish the first `taken` entries and drop the others: the connection has too many in process."""
+        """Publishes the first `taken` entries and drops the others: the connection has too many in
+        process.
+        """
         part = part_of(sends, range(taken))
         if part is not None:
             self._publish(producer, part)

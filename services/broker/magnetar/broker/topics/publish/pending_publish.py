@@ -1,4 +1,4 @@
-"""Runs of messages on their way into storage, and the frames that answer them: receipts or SendErrors."""
+"""Runs of messages in flight to storage, and the frames that answer them: receipts or SendErrors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 REFUSED_MESSAGES = Counter(
     "magnetar_refused_messages_total",
-    "Messages that were not taken, by the code of the reason.",
+    "Refused messages, by error code.",
     ["code"],
     registry=REGISTRY,
 )
@@ -33,7 +33,7 @@ REFUSED_MESSAGES = Counter(
 
 @dataclass(slots=True, eq=False)
 class PendingPublish:
-    """A run that was taken and is not confirmed, with the producer that gets its receipts."""
+    """A run that is published and not confirmed, with the producer that gets its receipts."""
 
     producer: Producer
     sends: SendRun
@@ -42,13 +42,13 @@ class PendingPublish:
 
 
 def run_of(sends: SendRun) -> Run:
-    """Make the run of entries that is appended to the ledger."""
+    """Makes the run of entries that is appended to the ledger."""
     flags = (RUN_CHUNK if sends.is_chunk else 0) | (RUN_MARKER if sends.marker else 0)
     return Run(sends.entries, message_counts=sends.message_counts, flags=flags, byte_length=sends.byte_length)
 
 
 def part_of(sends: SendRun, indexes: Sequence[int]) -> SendRun | None:
-    """Select some entries of a run, in their order; None when `indexes` is empty."""
+    """Selects some entries of a run, in their order; None when `indexes` is empty."""
     if not indexes:
         return None
     if len(indexes) == len(sends.entries):
@@ -68,7 +68,7 @@ def part_of(sends: SendRun, indexes: Sequence[int]) -> SendRun | None:
 
 
 def send_receipts(publishes: list[tuple[Run, object]], stats: TopicStats, now: float) -> None:
-    """Send the receipts of runs that are persisted."""
+    """Sends the receipts of persisted runs."""
     for run, pending in publishes:
         assert isinstance(pending, PendingPublish)
         producer = pending.producer
@@ -88,13 +88,13 @@ def send_receipts(publishes: list[tuple[Run, object]], stats: TopicStats, now: f
 
 
 def note_published(stats: TopicStats, now: float, seconds: float, entries: int) -> None:
-    """Record the latency of a durable run, from taking it to its receipts."""
+    """Records the latency of a durable run, from receiving it to its receipts."""
     stats.write_latency.observe(seconds * 1000, entries)
     PUBLISH.observe(now, seconds, entries)
 
 
 def send_refusals(publishes: list[tuple[Run, object]], error: StorageError) -> None:
-    """Send the SendErrors of runs of which nothing was stored."""
+    """Sends the SendErrors of runs that storage has refused entirely."""
     for _, pending in publishes:
         assert isinstance(pending, PendingPublish)
         producer = pending.producer
@@ -110,7 +110,7 @@ def storage_errors(producer: Producer, sends: SendRun, error: StorageError) -> b
 
 
 def send_errors(producer: Producer, sends: SendRun, error: StorageError) -> bytes:
-    """The SendErrors of a run, as frames."""
+    """Encodes the SendErrors of a run."""
     code, reason = code_of(error), str(error)
     return b"".join(
         commands.send_error(producer.producer_id, sends.highest_sequence_id(index), code, reason)
@@ -121,8 +121,8 @@ def send_errors(producer: Producer, sends: SendRun, error: StorageError) -> byte
 class RefusalLog:
     """Logs the refused messages of one topic, with at most one line a second.
 
-    Clients send refused messages again and again, so unlimited lines would fill a disk. Each line has the
-    number of entries since the line before; the metric of refused messages counts all.
+    Clients resend refused messages, so unlimited lines would fill a disk. Each line has the number of entries
+    since the previous line; the metric of refused messages counts all.
     """
 
     __slots__ = ("_clock", "_limit", "_topic")
@@ -133,7 +133,7 @@ class RefusalLog:
         self._limit = LogLimit()
 
     def note(self, producer: str, entries: int, reason: str) -> None:
-        """Count refused entries of a producer, and log them when a line is due."""
+        """Counts refused entries of a producer, and logs them when a line is due."""
         count = self._limit.note(self._clock.monotonic(), entries)
         if count:
             log.warning("publish refused", topic=self._topic, producer=producer, entries=count, error=reason)

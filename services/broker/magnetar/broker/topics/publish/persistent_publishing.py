@@ -1,9 +1,10 @@
-"""The publish path of a persistent topic: messages to its managed ledger, and receipts once they are durable.
+"""The publish path of a persistent topic: appends messages to its managed ledger and sends receipts once they
+are durable.
 
 Work is done per run of entries, not per entry: one append, one pending item, one string of receipts.
-Deduplication may be switched while messages are on their way: each run is finished the way in which it was
-taken, and the state of deduplication is written only once no older run is on its way, so that it covers
-everything after it.
+Deduplication may be switched while messages are in flight: each run is finished on the path that published
+it, and the deduplication state is written only when no older run is in flight, so that it covers everything
+after it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 
 class PersistentPublishing:
-    """Takes runs from producers and answers them when the managed ledger has confirmed or refused them."""
+    """Appends runs of producers and answers them when the managed ledger has confirmed or refused them."""
 
     __slots__ = (
         "_clock",
@@ -67,8 +68,8 @@ class PersistentPublishing:
         clock: Clock,
         spawn: Spawn,
     ) -> None:
-        """`limits`: None for a topic without limits on what is published. `ledger`, `producers`, `refusals`
-        and `stats` are those of the topic; borrowed.
+        """`limits`: None for a topic without publish limits. `ledger`, `producers`, `refusals` and `stats`
+        are those of the topic; borrowed.
         """
         self._state = state
         self._ledger = ledger
@@ -82,13 +83,14 @@ class PersistentPublishing:
         self.gate: PublishGate | TerminatedGate | None = (
             None if limits is None else limits.gate(state.policies)
         )
-        """The checks that messages have to pass; None where nothing is limited."""
+        """Checks that messages have to pass; None without limits."""
         self._deduplication: DeduplicatedPublishing | None = None
         self._switched_at: int | None = None
-        # The topic-wide index below which runs may have been taken another way; None: none is on its way.
+        # Topic-wide index below which runs may have been published on the other path; None: no such run is in
+        # flight.
 
     async def begin(self) -> None:
-        """Load the state of deduplication, before the first run. Raises StorageError."""
+        """Loads the deduplication state, before the first run. Raises StorageError."""
         if self._ledger.terminated:
             self.terminate()
         if self._state.policies.deduplication:
@@ -101,7 +103,9 @@ class PersistentPublishing:
 
     @property
     def times_rate_limited(self) -> int:
-        """Times that a connection was left unread because of a publish rate, since there is a rate."""
+        """Number of times that reading a connection paused because of a publish rate, since the rate was
+        set.
+        """
         return self.gate.times_limited if isinstance(self.gate, PublishGate) else 0
 
     @property
@@ -114,9 +118,9 @@ class PersistentPublishing:
         return -1 if self._deduplication is None else self._deduplication.last_sequence_id(producer_name)
 
     async def settled(self, producer_name: str) -> None:
-        """Return once no run of this name is in flight, so that its last sequence id is final.
+        """Waits until no run of this name is in flight, so that its last sequence id is final.
 
-        Returns at once where messages are not deduplicated.
+        Returns at once without deduplication.
         """
         if self._deduplication is not None:
             await self._deduplication.settled(producer_name)
@@ -145,7 +149,7 @@ class PersistentPublishing:
         producer.stats.count_publish(run)
 
     def confirmed(self, publishes: list[tuple[Run, object]]) -> None:
-        """Send the receipts of runs that the ledger has confirmed, in their order."""
+        """Sends the receipts of runs that the ledger has confirmed, in their order."""
         if self._switched_at is not None:
             for way, part in groupby(publishes, key=way_of):
                 if way is not None:
@@ -159,7 +163,7 @@ class PersistentPublishing:
             send_receipts(publishes, self._stats, self._clock.monotonic())
 
     def refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
-        """Answer runs that are certainly not stored with errors, and close their producers."""
+        """Sends errors for runs that are certainly not stored, and closes their producers."""
         for way, part in groupby(publishes, key=way_of):
             if way is not None:
                 way.refused(list(part), error)
@@ -174,12 +178,12 @@ class PersistentPublishing:
             self._check_switched()
 
     def terminate(self) -> None:
-        """Refuse all further messages, forever; runs on their way are still confirmed or refused."""
+        """Refuses all further messages, permanently; runs in flight are still confirmed or refused."""
         self.gate = TerminatedGate(self._state.name)
         self._state.terminated = True
 
     def give_up(self) -> None:
-        """Give up on the runs that are on their way: the topic is lost, and they are never answered."""
+        """Gives up on the runs in flight: the topic is lost, and they are never answered."""
         undecided = self._ledger.give_up()
         for way in {self._deduplication, *map(way_of, undecided)}:
             if way is not None:
@@ -207,7 +211,7 @@ class PersistentPublishing:
         self._refusals.close(producer)
 
     def apply_policies(self) -> None:
-        """Apply the limits in force, and switch deduplication on or off when the policies say so."""
+        """Applies the current limits, and switches deduplication on or off as the policies require."""
         policies = self._state.policies
         if self._limits is not None and not isinstance(self.gate, TerminatedGate):
             self.gate = self._limits.gate(policies, self.gate)
@@ -217,12 +221,12 @@ class PersistentPublishing:
             self._deduplication.snapshot_interval_s = policies.deduplication_snapshot_s
 
     def close(self) -> None:
-        """Save the state of deduplication with each confirmation from now on, before the ledger closes."""
+        """Writes the deduplication state with each confirmation from now on, before the ledger closes."""
         if self._deduplication is not None:
             self._deduplication.close()
 
     def _switch_deduplication(self) -> None:
-        """Switch for all runs from now on; switching off discards the state."""
+        """Switches deduplication for all later runs; switching off discards the state."""
         self._switched_at = self._ledger.next_index
         if self._deduplication is None:
             self._deduplication = self._new_deduplication()
@@ -233,9 +237,9 @@ class PersistentPublishing:
         self._check_switched()
 
     def _check_switched(self) -> None:
-        assert self._switched_at is not None, "asked only after a switch"
+        assert self._switched_at is not None, "called only after a switch"
         ledger = self._ledger
-        # Less was taken than at the switch when something was refused since.
+        # Fewer runs remain than at the switch when some were refused since.
         if ledger.confirmed_index >= min(self._switched_at, ledger.next_index):
             self._switched_at = None
             if self._deduplication is not None:

@@ -1,4 +1,4 @@
-"""A producer: one client's end of a topic."""
+"""A producer: the broker's side of one client producer on a topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from magnetar.common.wire.pulsar_pb2 import ProducerAccessMode
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """The frames that answer a part of a run; None while they are not known."""
+    """Frames that answer a part of a run; None while they are not known."""
 
     frames: bytes | None = None
 
@@ -35,39 +35,38 @@ class Producer:
     client_version: str = ""
     stats: ProducerStats = field(default_factory=ProducerStats)
     encrypts: bool = False
-    """Its client says that it encrypts every message."""
+    """Whether its client declares that it encrypts every message."""
     access_mode: ProducerAccessMode.ValueType = ProducerAccessMode.Shared
     topic_epoch: int = 0
-    """The one under which it has the topic alone, at least 1; before it does, the one it had before."""
+    """Topic epoch of its exclusive access, at least 1; before it has access, its earlier epoch."""
     promotion: asyncio.Future[None] | None = None
-    """Done when it need not wait for the topic any more, one way or the other."""
+    """Done when its wait for exclusive access ends, successfully or not."""
     fenced: bool = False
-    """Another one took the topic: nothing more of it may be stored."""
+    """Another producer took the topic: no further message of this one may be stored."""
     pending_runs: int = 0
-    """Runs taken whose receipts have not been sent."""
+    """Published runs whose receipts are not sent."""
     closed: bool = False
     on_detached: Callable[[], None] | None = None
-    """Called when the broker, not the client, closes the producer: its connection forgets it."""
+    """Called when the broker, not the client, closes the producer, so that its connection removes it."""
     answers: deque[Answer] | None = None
     """Answers to its messages, in order; only with deduplication."""
     refused_sequence_id: int | None = None
-    """Where they are deduplicated: the lowest id that was refused and has not come again."""
+    """With deduplication: the lowest sequence id that was refused and not resent."""
     refused_through: int = -1
-    """The highest id that was refused since then."""
+    """Highest sequence id that was refused since then."""
     last_words: bytes | None = None
-    """A message of it was not taken: what its client hears, once all before is answered, and then that it is
-    closed."""
+    """Final frames after a refusal, sent after all earlier answers and before CloseProducer."""
     closed_after_s: float = 0.0
-    """Between the two."""
+    """Seconds between the final frames and CloseProducer."""
     _idle: asyncio.Event | None = field(default=None, repr=False)
 
     def detach(self) -> None:
-        """The broker closed it; sends still on their way to it are ignored."""
+        """Marks the producer as closed by the broker; later sends to it are ignored."""
         if self.on_detached is not None:
             self.on_detached()
 
     def settled(self) -> None:
-        """One pending run got its receipts."""
+        """Records that one pending run got its receipts."""
         self.pending_runs -= 1
         if self.pending_runs == 0 and self._idle is not None:
             self._idle.set()
@@ -75,10 +74,10 @@ class Producer:
                 self._say_last_words()
 
     def part(self, last_words: bytes, closed_after_s: float = 0.0) -> None:
-        """Tell the client that it is closed, behind the answers to all that is pending."""
+        """Notifies the client that the producer is closed, after the answers to all pending runs."""
         self.last_words, self.closed_after_s = last_words, closed_after_s
         if self.pending_runs:
-            self.idle()  # without it the last answer would not say them
+            self.idle()  # otherwise the last answer would not trigger them
         else:
             self._say_last_words()
 
@@ -96,19 +95,19 @@ class Producer:
             tell_closed(self.peer, commands.close_producer(self.producer_id))
 
     def idle(self) -> asyncio.Event:
-        """Set once nothing is pending; to be asked for while something is."""
+        """Returns an event that is set once nothing is pending; call it only while a run is pending."""
         if self._idle is None or self._idle.is_set():
             self._idle = asyncio.Event()
         return self._idle
 
     def give_up(self) -> None:
-        """Its topic is lost: what is pending is never confirmed."""
+        """Gives up on pending runs because the topic is lost; they are never confirmed."""
         self.pending_runs = 0
         if self._idle is not None:
             self._idle.set()
 
     async def wait_persisted(self) -> None:
-        """Return once every run taken so far has been confirmed (or its topic is lost)."""
+        """Waits until every run published so far is confirmed (or the topic is lost)."""
         if self.pending_runs:
             idle = self.idle()
             await idle.wait()

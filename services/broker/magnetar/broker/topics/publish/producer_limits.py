@@ -1,7 +1,7 @@
-"""Limits on the producers of a topic, checked when one more connects.
+"""Limits on the producers of a topic, checked when a producer connects.
 
-Limits are read from the policies in force at that moment; connected producers stay when a limit is lowered.
-A limit of 0 is none. Error texts are those of Pulsar 4.0.
+Limits are read from the current policies; connected producers stay when a limit is lowered. A limit of 0 is
+no limit. Error texts are those of Pulsar 4.0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from magnetar.common.naming.topic_name import TopicName
 
 
 def check_encrypts(policies: EffectivePolicies, topic: TopicName, producer: Producer) -> None:
-    """Raises EncryptionRequired for a producer that does not encrypt where that is required."""
+    """Raises EncryptionRequired for a producer that does not encrypt where encryption is required."""
     if policies.encryption_required and not producer.encrypts:
         raise EncryptionRequired(f"encryption is required in {topic}; let the producer encrypt")
 
@@ -24,7 +24,7 @@ def check_encrypts(policies: EffectivePolicies, topic: TopicName, producer: Prod
 def check_one_more_producer(
     policies: EffectivePolicies, topic: TopicName, present: Collection[Producer], newcomer: Producer
 ) -> None:
-    """Raises ProducerBusy when the topic has its maximum of producers, in all or from one address."""
+    """Raises ProducerBusy when the topic has its maximum of producers, in total or from one address."""
     if 0 < policies.max_producers <= len(present):
         raise ProducerBusy(f"topic {topic} reached its max producers limit of {policies.max_producers}")
     most = policies.max_producers_same_address

@@ -1,4 +1,4 @@
-"""Producer names that the broker makes up: `<cluster>-<instance>-<counter>`, unique in the cluster."""
+"""Generated producer names: `<cluster>-<instance>-<counter>`, unique in the cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.common.metadata.values import decode, encode
 
 
 class ProducerNames:
-    """Gives out names under an instance number that no other start of any broker ever had."""
+    """Generates names with an instance number that no other start of any broker has used."""
 
     def __init__(self, cluster: str, instance: int) -> None:
         self._prefix = f"{cluster}-{instance}-"
@@ -20,7 +20,7 @@ class ProducerNames:
 
     @classmethod
     async def open(cls, cluster: str, metadata: MetadataStore, keys: Keys) -> ProducerNames:
-        """Take the next instance number from its counter in metadata, by compare-and-set."""
+        """Takes the next instance number from its counter in metadata, by compare-and-set."""
         key = keys.producer_name_counter
         while True:
             found = await metadata.get(key)

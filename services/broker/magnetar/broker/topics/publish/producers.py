@@ -1,9 +1,9 @@
 """Producers of a topic: connecting, waiting for exclusive access, and disconnecting.
 
-Where a producer gets exclusive access (`access_modes`), the order is: all others are fenced, everything that
-they and their predecessors published is confirmed, the topic epoch is raised, and only then the holder is
-told that it is ready. So nothing of a former producer can be stored behind the first message of the new one,
-and a new one that has read the topic to its end has read everything.
+A producer gets exclusive access (`access_modes`) in this order: all others are fenced; everything that they
+and earlier producers published is confirmed; the topic epoch is raised; then the holder is notified. So no
+message of an earlier producer can be stored after the first message of the new holder, and a holder that has
+read the topic to its end has read everything.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from magnetar.common.wire import commands
 
 
 class TopicEpoch(Protocol):
-    """The counter of a topic's exclusive producers; a managed ledger keeps that of a persistent topic."""
+    """Counter of a topic's exclusive producers; the managed ledger stores it for a persistent topic."""
 
     @property
     def topic_epoch(self) -> int:
-        """The epoch of the latest exclusive producer, at least 1; 0 when there never was one."""
+        """Epoch of the latest exclusive producer, at least 1; 0 when there never was one."""
 
     async def raise_topic_epoch(self, at_least: int) -> int:
-        """Raise the epoch to the next one, or to `at_least` if that is more; durable on return."""
+        """Raises the epoch to the next one, or to `at_least` if that is higher; durable on return."""
         ...
 
 
@@ -46,7 +46,7 @@ async def _no_quota() -> None:
 
 
 class Producers(Mapping[str, Producer]):
-    """The producers of one topic that may publish, by name, and those that wait for exclusive access."""
+    """The publishing producers of one topic by name, and the producers that wait for exclusive access."""
 
     __slots__ = (
         "_by_name",
@@ -68,9 +68,9 @@ class Producers(Mapping[str, Producer]):
         check_quota: Callable[[], Awaitable[None]] = _no_quota,
         on_removed: Callable[[str], None] = lambda name: None,
     ) -> None:
-        """`check_quota` raises ProducerBlocked or ProducerQuotaExceeded while a backlog quota keeps producers
-        out. `refused`: the broker's producers whose messages were refused a moment ago, which wait; None:
-        there is no wait. `on_removed` is called with each name that is free again.
+        """`check_quota` raises ProducerBlocked or ProducerQuotaExceeded while a backlog quota is exceeded.
+        `refused`: the broker's recently refused producers, which are delayed; None: no delay. `on_removed` is
+        called with each name that is free again.
         """
         self._state = state
         self._epoch = epoch
@@ -81,7 +81,7 @@ class Producers(Mapping[str, Producer]):
         self.access: AccessModes[Producer] | None = None
         """None while no producer has exclusive access, or waits for it."""
         self._leaving: list[asyncio.Event] | None = None
-        # Each is set once what a removed producer had published is confirmed.
+        # Each event is set once everything that a removed producer published is confirmed.
 
     def __getitem__(self, name: str) -> Producer:
         return self._by_name[name]
@@ -105,7 +105,7 @@ class Producers(Mapping[str, Producer]):
 
     @property
     def waiting(self) -> int:
-        """How many producers wait for exclusive access."""
+        """Number of producers that wait for exclusive access."""
         return 0 if self.access is None else len(self.access.waiting)
 
     @property
@@ -114,7 +114,7 @@ class Producers(Mapping[str, Producer]):
         return bool(self._by_name or self.access)
 
     def apply_policies(self) -> None:
-        """Disconnect the producers that the policies in force do not allow."""
+        """Disconnects the producers that the current policies do not allow."""
         if self._state.policies.encryption_required:
             for producer in list(self._by_name.values()):
                 if not producer.encrypts:
@@ -129,13 +129,13 @@ class Producers(Mapping[str, Producer]):
             raise ServiceNotReady(f"the producer was closed while it was added to topic {self._state.name}")
 
     async def add(self, producer: Producer, waits: Callable[[], None] = lambda: None) -> None:
-        """Connect a producer according to its access mode; returns when it may publish.
+        """Connects a producer according to its access mode; returns when it may publish.
 
         Replaces a producer of the same name whose connection is dead. `waits` is called when the producer has
-        to wait for exclusive access; all limits are checked again when it gets it. A producer whose messages
-        were refused a moment ago waits as well, for DELAY_S_MAX at most. Raises ProducerBusy, ProducerFenced,
-        ProducerBlocked, ProducerQuotaExceeded, ProducerRefused, EncryptionRequired, TopicTerminated,
-        ServiceNotReady, StorageError when the epoch cannot be written.
+        to wait for exclusive access; all limits are checked again when it gets access. A recently refused
+        producer is delayed, for DELAY_S_MAX at most. Raises ProducerBusy, ProducerFenced, ProducerBlocked,
+        ProducerQuotaExceeded, ProducerRefused, EncryptionRequired, TopicTerminated, ServiceNotReady,
+        StorageError when the epoch cannot be written.
         """
         if self._refused is not None:
             held_s = self._refused.hold_s(self._state.name.full, producer.name)
@@ -163,11 +163,11 @@ class Producers(Mapping[str, Producer]):
         )
         if decision is Decision.BUSY:
             raise ProducerBusy(
-                f"topic {self._state.name} has an exclusive producer, or one that waits to be it"
+                f"topic {self._state.name} has an exclusive producer, or one that waits for exclusive access"
             )
         if decision is Decision.FENCED:
             self._forget_access_if_idle()
-            raise self._stale(producer) or ProducerFenced(f"topic {self._state.name} has a producer already")
+            raise self._stale(producer) or ProducerFenced(f"topic {self._state.name} already has a producer")
         if decision is Decision.FENCES:
             self._fence(access)
         elif decision is Decision.WAITS:
@@ -175,7 +175,7 @@ class Producers(Mapping[str, Producer]):
         await self._take(producer)
 
     async def _probe_namesake(self, producer: Producer) -> None:
-        """Remove a producer of the same name if its connection is dead."""
+        """Removes a producer of the same name if its connection is dead."""
         namesake = self._by_name.get(producer.name)
         if namesake is None:
             return
@@ -194,7 +194,7 @@ class Producers(Mapping[str, Producer]):
         self._by_name[producer.name] = producer
 
     def _fence(self, access: AccessModes[Producer]) -> None:
-        """Remove all producers but the new holder; messages still on their way from them are not taken."""
+        """Removes all producers but the new holder; their messages that arrive later are ignored."""
         for waiting in access.fence_waiting():
             _promote(waiting, ProducerFenced(f"another producer has taken topic {self._state.name}"))
         for producer in list(self._by_name.values()):
@@ -211,13 +211,13 @@ class Producers(Mapping[str, Producer]):
             raise
 
     async def _take(self, producer: Producer) -> None:
-        """Give the producer exclusive access: raise the epoch once everything published is confirmed."""
+        """Gives the producer exclusive access: raises the epoch once everything published is confirmed."""
         try:
             while unconfirmed := [event for event in self._leaving or () if not event.is_set()]:
                 await unconfirmed[0].wait()
             self._leaving = None
             if producer.promotion is not None:
-                await self._check_quota()  # much may have changed while it waited
+                await self._check_quota()  # the state may have changed during the wait
             self._check_holds(producer)
             stale = self._stale(producer)
             if stale is not None:
@@ -246,7 +246,7 @@ class Producers(Mapping[str, Producer]):
         )
 
     def remove(self, producer: Producer) -> None:
-        """Remove a producer, or one that waits; what it has pending is still confirmed. Idempotent."""
+        """Removes a producer, waiting or not; its pending runs are still confirmed. Idempotent."""
         producer.closed = True
         if self._by_name.get(producer.name) is producer:
             del self._by_name[producer.name]
@@ -263,20 +263,22 @@ class Producers(Mapping[str, Producer]):
             self._on_removed(producer.name)
 
     def disconnect(self, producer: Producer) -> None:
-        """Remove a producer and tell its client, whose connection is closed if it is too old to be told."""
+        """Removes a producer and notifies its client; the connection of a client too old for that is
+        closed.
+        """
         producer.detach()
         self.remove(producer)
         tell_closed(producer.peer, commands.close_producer(producer.producer_id))
 
     def disconnect_all(self) -> None:
-        """Disconnect all producers, including those that wait for exclusive access."""
+        """Disconnects all producers, including those that wait for exclusive access."""
         for waiting in list(self.access.waiting) if self.access is not None else ():
             self.remove(waiting)
         for producer in list(self._by_name.values()):
             self.disconnect(producer)
 
     def close_all(self) -> list[ClosedClient]:
-        """Remove all producers, without telling those that may publish; the caller tells them, later."""
+        """Removes all producers without notifying those that may publish; the caller notifies them later."""
         for waiting in list(self.access.waiting) if self.access is not None else ():
             self.remove(waiting)
         closed = []
@@ -287,13 +289,13 @@ class Producers(Mapping[str, Producer]):
         return closed
 
     async def wait_persisted(self) -> None:
-        """Return once everything taken so far is confirmed, or the topic is lost."""
+        """Waits until everything published so far is confirmed, or the topic is lost."""
         pending = [producer.idle() for producer in self._by_name.values() if producer.pending_runs]
         for confirmed in [*(self._leaving or ()), *pending]:
             await confirmed.wait()
 
     def lose(self) -> None:
-        """Give up on everything that is not confirmed: the topic is lost."""
+        """Gives up on all unconfirmed runs: the topic is lost."""
         for producer in self._by_name.values():
             producer.give_up()
         for confirmed in self._leaving or ():
@@ -307,7 +309,7 @@ class Producers(Mapping[str, Producer]):
 
 
 def _promote(producer: Producer, error: Exception | None) -> None:
-    """Resolve the wait of a producer for exclusive access, unless it is resolved already."""
+    """Ends a producer's wait for exclusive access, unless it has ended already."""
     promotion = producer.promotion
     if promotion is None or promotion.done():
         return

@@ -1,8 +1,8 @@
-"""Publish gates: checks that policies put between producers and a topic; a topic without limits has none.
+"""Publish gates: limits that policies set on messages; a topic without limits has no gate.
 
 A gate refuses messages that are too large, not encrypted, or delayed for too long. Publish rates refuse
-nothing: messages that arrived are taken, and their connection is not read until the rate allows more, so that
-sockets and clients hold the rest back.
+nothing: received messages are stored, and reading from their connection pauses until the rate allows more, so
+that sockets and clients hold back the rest.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from magnetar.common.wire.pulsar_pb2 import ServerError
 
 @dataclass(frozen=True, slots=True)
 class FirstRefused:
-    """The first message of a run that is refused."""
+    """The first refused message of a run."""
 
     index: int
-    """All messages before this index are taken."""
+    """Index of the first refused message; earlier messages are published."""
     messages: list[RefusedMessage]
-    """The first refused message, and those directly behind it that are refused as well."""
+    """The first refused message, and directly following ones that are refused, too."""
 
 
 class PublishGate:
-    """Limits on what a topic's producers send; `rate` is the topic's own, None when it has none."""
+    """Limits on messages to a topic; `rate` is the topic's own publish rate, None without one."""
 
     __slots__ = (
         "_broker_rate",
@@ -72,10 +72,10 @@ class PublishGate:
         self._broker_rate = broker_rate
         self._clock = clock
         self.times_limited = 0
-        """Times that a connection was left unread for a while because of a rate."""
+        """Number of times that reading a connection paused because of a rate."""
 
     def admit(self, producer: Producer, sends: SendRun) -> SendRun | FirstRefused:
-        """Return the run when all of it is taken; otherwise its first refused message."""
+        """Returns the run when all of it is allowed; otherwise its first refused message."""
         if self._bytes_max or self._delay_ms_max or self._encrypted_only:
             refused = self._first_refused(sends)
             if refused is not None:
@@ -111,13 +111,15 @@ class PublishGate:
     def _error(self, sends: SendRun, index: int) -> BrokerError | None:
         entry = sends.entries[index]
         if 0 < self._bytes_max < len(entry) and not sends.is_chunk:
-            return NotAllowed(f"a message of {len(entry)} bytes is over this topic's {self._bytes_max}")
+            return NotAllowed(
+                f"a message of {len(entry)} bytes exceeds the topic's maximum of {self._bytes_max}"
+            )
         if not self._encrypted_only and not self._delay_ms_max:
             return None
         try:
             metadata = parse_metadata(entry)
         except DataCorruption as error:
-            return NotAllowed(f"the message cannot be judged: {error}")
+            return NotAllowed(f"invalid message: {error}")
         if self._encrypted_only and not metadata.encryption_keys:
             return EncryptionRequired("messages must be encrypted here; let the producer encrypt")
         if 0 < self._delay_ms_max < metadata.deliver_at_time - self._clock.wall_ms():
@@ -126,7 +128,7 @@ class PublishGate:
 
 
 class TerminatedGate:
-    """The gate of a terminated topic: it refuses everything."""
+    """Gate of a terminated topic, which refuses every message."""
 
     __slots__ = ("_topic",)
 
@@ -134,14 +136,14 @@ class TerminatedGate:
         self._topic = topic
 
     def admit(self, producer: Producer, sends: SendRun) -> None:
-        """Answer every message with an error."""
-        error = TopicTerminated(f"topic {self._topic} was terminated: it takes no more messages")
+        """Answers every message with an error."""
+        error = TopicTerminated(f"topic {self._topic} is terminated: it accepts no more messages")
         REFUSED_MESSAGES.labels(ServerError.Name(code_of(error))).inc(len(sends.entries))
         producer.peer.write(send_errors(producer, sends, error))
 
 
 class PublishLimits:
-    """Makes the gates of a broker's topics; owns the broker's publish rate and refused producers."""
+    """Creates the gates of a broker's topics; owns the broker's publish rate and refused producers."""
 
     __slots__ = ("_bytes_max", "_rate", "_rates", "clock", "refused")
 
@@ -154,7 +156,7 @@ class PublishLimits:
         self.rates_changed()
 
     def rates_changed(self) -> None:
-        """Read the broker's publish rate again; topics get it with their next gate."""
+        """Reads the broker's publish rate again; topics get it with their next gate."""
         rates = self._rates
         rate = Rate(max(0, rates.broker_publish_messages), max(0, rates.broker_publish_bytes))
         now = self.clock.monotonic()
@@ -166,13 +168,13 @@ class PublishLimits:
             self._rate = self._rate.at_rate(rate, now)
 
     def gate(self, policies: EffectivePolicies, former: PublishGate | None = None) -> PublishGate | None:
-        """Make the gate that a topic's policies ask for; None when they limit nothing.
+        """Creates the gate for a topic's policies; None when they limit nothing.
 
-        `former` is the topic's gate until now: the debt of its rate is carried over.
+        `former` is the topic's current gate, whose debt of the rate is carried over.
         """
         bytes_max = policies.max_message_bytes
         if bytes_max >= self._bytes_max:
-            bytes_max = 0  # such frames do not even arrive
+            bytes_max = 0  # such frames are rejected earlier
         delay_ms_max = policies.delayed_delivery_max_delay_ms if policies.delayed_delivery_active else 0
         if not (
             bytes_max

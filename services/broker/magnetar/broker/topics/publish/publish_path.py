@@ -9,10 +9,10 @@ from magnetar.common.wire.events import SendRun
 
 
 class PublishPath(Protocol):
-    """Takes the messages of a topic's producers."""
+    """Publishes the messages of a topic's producers."""
 
     def publish(self, producer: Producer, sends: SendRun) -> None:
-        """Take a run of entries; receipts or errors go to the producer's client later or at once."""
+        """Publishes a run of entries; receipts or errors go to the producer's client, now or later."""
 
     @property
     def deduplicates(self) -> bool:
@@ -20,7 +20,9 @@ class PublishPath(Protocol):
 
     @property
     def times_rate_limited(self) -> int:
-        """Times that a connection was left unread because of a publish rate, since there is a rate."""
+        """Number of times that reading a connection paused because of a publish rate, since the rate was
+        set.
+        """
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest persisted sequence id of a producer name; -1 when it is not kept or none is known."""

@@ -1,7 +1,7 @@
-"""Refusals of a topic: messages that are not taken, and closing their producers.
+"""Refused messages of a topic, and closing of their producers.
 
-A producer is closed with the first message that is refused, behind the answers to everything before it. Its
-client opens the producer again and sends what is unanswered, so no later message overtakes a refused one.
+A producer is closed with its first refused message, after the answers to everything before it. Its client
+reopens the producer and resends unanswered messages, so no later message overtakes a refused one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from magnetar.common.wire.pulsar_pb2 import ServerError
 
 
 class Refusals:
-    """Refuses messages of one topic's producers, counts and logs them."""
+    """Refuses messages of one topic's producers; counts and logs them."""
 
     __slots__ = ("_limits", "_log", "_producers", "_state")
 
@@ -38,10 +38,10 @@ class Refusals:
         self._log: RefusalLog | None = None
 
     def refuse(self, producer: Producer, messages: Sequence[RefusedMessage]) -> None:
-        """Refuse these messages of a producer and close it.
+        """Refuses these messages of a producer and closes it.
 
-        Its client is told behind the answers to everything that came before them. What it sent behind them
-        meanwhile it sends again, to the producer that it opens then.
+        Its client is notified after the answers to all earlier messages. It resends later messages to the
+        producer that it reopens then.
         """
         if producer.closed:
             return
@@ -66,9 +66,9 @@ class Refusals:
         sends: SendRun,
         first: FirstRefused | None,
     ) -> None:
-        """Publish the messages before the first refused one, and refuse that one.
+        """Publishes the messages before the first refused one, and refuses that one.
 
-        `first`: None when all messages of the run are refused and were answered.
+        `first`: None when all messages of the run were refused and answered.
         """
         if first is None:
             return
@@ -78,21 +78,21 @@ class Refusals:
         self.refuse(producer, first.messages)
 
     def refuse_for_storage(self, producer: Producer, sends: SendRun, error: StorageError) -> None:
-        """Refuse a run that storage did not take, and close its producer."""
+        """Refuses a run that storage has refused, and closes its producer."""
         self.note_storage(producer, len(sends.entries), error)
         if not producer.closed:
             self._close(producer, storage_errors(producer, sends, error))
 
     def note_storage(self, producer: Producer, entries: int, error: StorageError) -> None:
-        """Count entries of a producer that are certainly not stored."""
+        """Counts entries of a producer that are certainly not stored."""
         self._note(producer, code_of(error), entries, str(error))
         if self._limits is not None and not producer.closed:
             self._limits.refused.note_storage(self._state.name.full, producer.name, str(error))
 
     def close(self, producer: Producer) -> None:
-        """Close a producer whose pending messages are refused, behind the answers to all of them."""
+        """Closes a producer whose pending messages are refused, after the answers to all of them."""
         if producer.last_words is not None:
-            producer.last_words = b""  # they refuse one message, but one before it is refused as well
+            producer.last_words = b""  # they refuse one message, but an earlier one is refused as well
         elif not producer.closed:
             self._close(producer, b"")
 

@@ -1,9 +1,9 @@
-"""Producers of which messages were refused a moment ago, and how long each waits before it is open again.
+"""Recently refused producers, and the delay before each may reopen.
 
-A client that cannot drop a refused message opens its producer anew and sends the message again, as often as
-it is let. So what is refused again and again is let in ever later, and in the end its next attempt is
-answered with ProducerBlockedQuotaExceededException, at which the clients in C++, Java and Go fail what they
-have unanswered, whatever their send timeouts are, and go on trying.
+A client that cannot drop a refused message reopens its producer and resends the message without end. Repeated
+refusals therefore delay the reopening longer and longer. Finally one attempt is answered with
+ProducerBlockedQuotaExceededException: then the C++, Java and Go clients fail their unanswered messages,
+whatever their send timeouts are, and continue.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from prometheus_client import Counter
 
 REFUSED_PRODUCERS: Final = Counter(
     "magnetar_refused_producers_total",
-    "Producers closed by the broker because a message of theirs was not taken, by cause.",
+    "Producers closed by the broker because one of their messages was refused, by cause.",
     ["cause"],
     registry=REGISTRY,
 )
 
 HELD_PRODUCERS: Final = Counter(
     "magnetar_held_producers_total",
-    "Producers that were opened later, or not, because their messages were refused just before, by outcome.",
+    "Producers whose reopening was delayed or refused after refused messages, by outcome.",
     ["outcome"],
     registry=REGISTRY,
 )
@@ -34,29 +34,31 @@ HELD_PRODUCERS: Final = Counter(
 FIRST_DELAY_S: Final = 0.5
 DELAY_S_MAX: Final = 8.0
 FAILS_AT: Final = 5
-"""So many refusals in a row, and the next attempt to open the producer fails."""
+"""Number of refusals in a row after which the next attempt to open the producer fails."""
 
 FORGET_S: Final = 20.0
-"""After so long without a refusal a producer begins anew."""
+"""Seconds without a refusal after which a producer's count restarts."""
 
 PRODUCERS_MAX: Final = 10_000
-"""Producers remembered; beyond, those whose last refusal is the longest ago are forgotten."""
+"""Maximum producers remembered; the ones with the oldest last refusal are removed first."""
 
 
 @dataclass(slots=True)
 class _Refused:
     at: float
-    """When it was refused last, monotonic seconds."""
+    """Time of the last refusal, monotonic seconds."""
     times: int
-    """In a row; a message that was not refused before begins a new one."""
+    """Refusals in a row; a message that was not refused before starts a new row."""
     sequence_id: int
-    """The highest that was refused for what it is; -1: none was."""
+    """Highest sequence id refused because of its content; -1: none."""
     reason: str
     fails_next: bool
 
 
 class RefusedProducers:
-    """Those of one broker, by topic and name, which clients keep when they connect again."""
+    """Recently refused producers of one broker, by topic and name; clients keep the name when they
+    reconnect.
+    """
 
     __slots__ = ("_clock", "_refused")
 
@@ -67,27 +69,29 @@ class RefusedProducers:
     def note_messages(
         self, topic: str, producer: str, first: int, last: int, reason: str, *, fails_next: bool
     ) -> None:
-        """Messages were refused for what they are, with sequence ids from `first` to `last`.
+        """Records messages refused because of their content, with sequence ids from `first` to `last`.
 
-        `fails_next`: the client heard no SendError, so its next attempt to open the producer fails, once.
+        `fails_next`: the client got no SendError, so its next attempt to open the producer fails, once.
         """
         known = self._known(topic, producer)
         times = 1
         if known is not None and first <= known.sequence_id:
-            # A client that had dropped the message would have come to one behind it.
+            # A client that had dropped the message would have sent a later one.
             times, last = known.times + 1, max(last, known.sequence_id)
         self._note(topic, producer, times, last, reason, fails_next=fails_next)
         REFUSED_PRODUCERS.labels("message").inc()
 
     def note_storage(self, topic: str, producer: str, reason: str) -> None:
-        """Storage takes nothing of the producer."""
+        """Records that storage refuses the producer's messages."""
         known = self._known(topic, producer)
         times = 1 if known is None else known.times + 1
         self._note(topic, producer, times, -1, reason, fails_next=False)
         REFUSED_PRODUCERS.labels("storage").inc()
 
     def hold_s(self, topic: str, producer: str) -> float:
-        """Seconds that a producer has to wait before it is opened, 0 for most. Raises ProducerRefused."""
+        """Returns the seconds that a producer has to wait before it is opened, usually 0. Raises
+        ProducerRefused.
+        """
         refused = self._known(topic, producer) if self._refused else None
         if refused is None:
             return 0.0
@@ -124,5 +128,5 @@ class RefusedProducers:
 
 
 def _delay_s(times: int) -> float:
-    """None after the first refusal: most clients drop the message."""
+    """No delay after the first refusal: most clients drop the message."""
     return 0.0 if times < 2 else min(FIRST_DELAY_S * 2.0 ** min(times - 2, 10), DELAY_S_MAX)

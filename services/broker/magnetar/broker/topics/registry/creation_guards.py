@@ -14,10 +14,11 @@ from magnetar.common.naming.topic_name import TopicName
 
 
 async def guards_of(metadata: MetadataStore, keys: Keys, name: TopicName, *, partition: bool) -> list[Check]:
-    """For the making of a topic; with `partition` of one of a partitioned topic, which has to be there.
+    """Returns the guards for creating a topic; with `partition`, for a partition of an existing partitioned
+    topic.
 
     Raises NamespaceNotFound, TopicExists when the name is a partitioned topic's, TopicNotFound when the
-    partition's topic is gone.
+    partition's topic does not exist.
     """
     namespace = await metadata.get(keys.namespace(name.namespace))
     if namespace is None:
@@ -27,7 +28,7 @@ async def guards_of(metadata: MetadataStore, keys: Keys, name: TopicName, *, par
     if partition and found is None:
         raise TopicNotFound(f"partitioned topic {name.base} does not exist")
     if not partition and found is not None:
-        raise TopicExists(f"topic {name} exists already, and is partitioned")
+        raise TopicExists(f"topic {name} already exists and is partitioned")
     return [
         Check(namespace.key, namespace.version),
         Check(key, ABSENT if found is None else found.version),

@@ -1,4 +1,4 @@
-"""Topics being deleted, or created without being loaded: never both at once."""
+"""Mutual exclusion of topic deletion and of topic creation without a load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.common.naming.topic_name import TopicName, is_system_topic
 
 
 class Exclusions:
-    """On one event loop: a check holds until its caller awaits."""
+    """Tracks deletions and creations on one event loop: a check is valid until its caller awaits."""
 
     def __init__(self, known: Callable[[], Iterable[str]]) -> None:
         """`known`: full names of the topics that are loaded, or being loaded."""
@@ -22,13 +22,13 @@ class Exclusions:
 
     @asynccontextmanager
     async def deleting(self, name: TopicName) -> AsyncIterator[None]:
-        """Neither the topic nor a partition of it is loaded meanwhile. Raises ServiceNotReady, when it is
-        being deleted already.
+        """Excludes loads of the topic and its partitions. Raises ServiceNotReady when it is already being
+        deleted.
         """
         if name.full in self._deleting:
-            raise BeingDeleted(f"topic {name} is being deleted already")
+            raise BeingDeleted(f"topic {name} is already being deleted")
         if any(each.base.full == name.full for each in self._creating):
-            raise ServiceNotReady(f"topic {name} is being made; try again")
+            raise ServiceNotReady(f"topic {name} is being created; retry")
         self._deleting.add(name.full)
         try:
             yield
@@ -37,12 +37,13 @@ class Exclusions:
 
     @contextmanager
     def creating(self, name: TopicName, *, alone: bool = True) -> Iterator[None]:
-        """The topic is made meanwhile, without being loaded: neither it nor its namespace is deleted. Raises
-        ServiceNotReady while one of them is, and, if `alone`, BeingChanged during a concurrent creation.
+        """Excludes the deletion of the topic and its namespace while the topic is created without being
+        loaded. Raises ServiceNotReady while one of them is being deleted and, if `alone`, BeingChanged during
+        a concurrent creation.
         """
         self.check_not_deleted(name)
         if alone and name in self._creating:
-            raise BeingChanged(f"topic {name} is being made already")
+            raise BeingChanged(f"topic {name} is already being created")
         self._creating.append(name)
         try:
             yield
@@ -51,11 +52,11 @@ class Exclusions:
 
     @contextmanager
     def deleting_namespace(self, namespace: NamespaceName) -> Iterator[None]:
-        """No topic of the namespace is loaded or made meanwhile. Raises NamespaceNotEmpty while one is loaded
-        or being loaded, ServiceNotReady when the namespace is being deleted already.
+        """Excludes loads and creations of the namespace's topics. Raises NamespaceNotEmpty while one is
+        loaded or being loaded, ServiceNotReady when the namespace is already being deleted.
         """
         if namespace in self._deleting_namespaces:
-            raise BeingDeleted(f"namespace {namespace} is being deleted already")
+            raise BeingDeleted(f"namespace {namespace} is already being deleted")
         names = [*map(TopicName.parse, self._known()), *self._creating]
         if any(name.namespace == namespace and not is_system_topic(name) for name in names):
             raise NamespaceNotEmpty("Cannot delete non empty namespace")
@@ -66,9 +67,7 @@ class Exclusions:
             self._deleting_namespaces.discard(namespace)
 
     def check_not_deleted(self, name: TopicName) -> None:
-        """Raises ServiceNotReady while the topic, the one that it is part of, or its namespace is being
-        deleted.
-        """
+        """Raises ServiceNotReady while the topic, its partitioned topic or its namespace is being deleted."""
         if name.namespace in self._deleting_namespaces:
             raise BeingDeleted(f"namespace {name.namespace} is being deleted")
         if name.full in self._deleting or name.base.full in self._deleting:

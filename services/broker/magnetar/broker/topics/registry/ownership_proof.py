@@ -1,10 +1,11 @@
-"""Serving while metadata is silent: every topic with clients proves again and again that it is still ours.
+"""Serving while metadata is unreachable: every topic with clients proves repeatedly that this broker still
+owns it.
 
-Losing metadata for a while must not stop publishing and consuming. But when it has been silent for the time
-of our session, another broker may own everything by now. The ledgers know: whoever takes a topic over fences
-its cursor ledger before it delivers anything. So each loaded topic with clients appends to its cursor ledger,
-at most once a second, until metadata is heard again; one that cannot loses its clients, and delivers nothing
-until it can (`Tenure`). Nothing is loaded meanwhile (that needs metadata anyway).
+A temporary loss of metadata must not stop publishing and consuming. But after the session timeout without
+metadata, another broker may own the topics. The ledgers decide: a new owner fences a topic's cursor ledger
+before it delivers anything. So each loaded topic with clients appends to its cursor ledger, at most once a
+second, until metadata answers again. A topic that cannot append loses its clients and delivers nothing until
+it can (`Tenure`). No topic is loaded meanwhile, because that needs metadata.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ log = get_logger(__name__)
 INTERVAL_S: Final = 1.0
 
 AHEAD_S: Final = 1.5
-"""So long before the lease is over topics begin to: what they deliver does not wait for the first proof."""
+"""Seconds before the lease expires at which topics start proving, so that delivery does not wait for the
+first proof.
+"""
 
 
 class OwnershipProof:
-    """Looks at the lease once a second."""
+    """Checks the lease once a second."""
 
     def __init__(self, registry: TopicRegistry, lease: Lease) -> None:
         self._registry = registry
@@ -34,7 +37,7 @@ class OwnershipProof:
         self._silent = False
 
     async def run(self) -> None:
-        """For ever; ends by cancellation."""
+        """Runs until it is cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
             left_s = self._lease.look()
@@ -48,10 +51,8 @@ class OwnershipProof:
 
     def _changed(self) -> None:
         if self._silent:
-            log.warning("metadata is silent: topics prove on the bookies that they are ours")
-            self._registry.refuse_loads(
-                ServiceNotReady("metadata does not answer: topics that are not loaded have to wait for it")
-            )
+            log.warning("metadata does not answer: topics prove their ownership on the bookies")
+            self._registry.refuse_loads(ServiceNotReady("metadata does not answer: topics cannot be loaded"))
         else:
-            log.info("metadata is heard again")
+            log.info("metadata answers again")
             self._registry.refuse_loads(None)

@@ -1,7 +1,7 @@
-"""Partitioned topics: metadata that says how many partitions there are, beside one topic for each.
+"""Partitioned topics: the number of partitions in metadata, and one topic for each partition.
 
-The number only grows. Partitions are topics of their own, found by their names; a topic whose name ends in
-`-partition-<digits>` without such metadata is an ordinary one (messaging contract, sections 5 and 6).
+The number only grows. Partitions are ordinary topics, found by their names; a topic whose name ends in
+`-partition-<digits>` without such metadata is not a partition (messaging contract, sections 5 and 6).
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from magnetar.ledger.managed_ledger.topic_head import PropertiesChange
 log = get_logger(__name__)
 
 PARTITIONS_MAX: Final = 100_000
-"""Most partitions of a topic where maxNumPartitionsPerPartitionedTopic sets no limit."""
+"""Maximum partitions of a topic when maxNumPartitionsPerPartitionedTopic sets no limit."""
 
 CLOSED_AT_ONCE: Final = 16
-"""Partitions of a topic that is deleted; each may wait for storage that does not answer."""
+"""Partitions closed at the same time during a deletion; each may wait for storage that does not answer."""
 
 
 Subscribe = Callable[[TopicName, range], Awaitable[None]]
-"""Gives new partitions of a topic the subscriptions of its first one."""
+"""Copies the subscriptions of a topic's first partition to its new partitions."""
 
 
 class PartitionedTopics:
-    """Makes, grows and deletes the partitioned topics of a cluster."""
+    """Creates, grows and deletes the partitioned topics of a cluster."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class PartitionedTopics:
         return None if found is None else decode(PartitionedTopic, found.value)
 
     async def ask(self, name: TopicName, *, create: bool) -> int:
-        """How many partitions a client is to use: 0 when the topic is not partitioned.
+        """Returns the number of partitions that a client is to use: 0 when the topic is not partitioned.
 
-        A topic that is missing is made here only when `create` says that the client wants it, and its
-        policies that it is allowed and partitioned. Raises TopicNotFound when it is missing and will not be
-        made for this client, NamespaceNotFound, InvalidPartitions.
+        A missing topic is created only if `create` is set and its policies allow automatic creation as a
+        partitioned topic. Raises TopicNotFound when it is missing and is not created for this client,
+        NamespaceNotFound, InvalidPartitions.
         """
         registry = self._registry
         await registry.check_namespace(name.namespace)
@@ -109,37 +109,36 @@ class PartitionedTopics:
         return policies.auto_partitions
 
     async def create_partitioned(self, name: TopicName, partitions: int, properties: dict[str, str]) -> None:
-        """Make a partitioned topic and, where they are stored, its partitions.
+        """Creates a partitioned topic and, if it is persistent, its partitions.
 
-        Raises InvalidName for the name of a partition, InvalidPartitions, TopicExists when there is a topic
-        of that name, NamespaceNotFound, NotAllowed, MetadataError (then `create_missing` does the rest).
+        Raises InvalidName for the name of a partition, InvalidPartitions, TopicExists when a topic of that
+        name exists, NamespaceNotFound, NotAllowed, MetadataError (then `create_missing` creates the rest).
         """
         async with self._alone(name):
             await self._put_new(name, partitions, properties, alone=True)
             await self._make_partitions(name, range(partitions))
 
     async def create_missing(self, name: TopicName) -> None:
-        """Make the partitions that a partitioned topic should have and has not. Raises TopicNotFound."""
+        """Creates the missing partitions of a partitioned topic. Raises TopicNotFound."""
         async with self._alone(name):
             topic = await self._existing(name)
             await self._make_partitions(name, range(decode(PartitionedTopic, topic.value).partitions))
 
     async def grow(self, name: TopicName, partitions: int, subscribe: Subscribe | None = None) -> None:
-        """Give a partitioned topic more partitions; clients find them when they ask next.
+        """Adds partitions to a partitioned topic; clients find them with their next metadata request.
 
-        The durable subscriptions of its first partition are there on the new ones, at the earliest position,
-        before any client can know of these: nothing is missed. `subscribe` sees to that where partitions may
-        be on other brokers. Raises TopicNotFound, InvalidPartitions when
-        it has that many already or may not have so many, BeingChanged during a concurrent change,
-        MetadataError.
+        The durable subscriptions of the first partition exist on the new ones, at the earliest position,
+        before clients can see the new partitions: no message is missed. `subscribe` creates them when
+        partitions may be on other brokers. Raises TopicNotFound; InvalidPartitions when the topic already has
+        so many or may not have them; BeingChanged during a concurrent change; MetadataError.
         """
         async with self._alone(name):
             found = await self._existing(name)
             value = decode(PartitionedTopic, found.value)
             if partitions <= value.partitions:
                 raise InvalidPartitions(
-                    f"topic {name} has {value.partitions} partitions, and their number only grows: "
-                    f"{partitions} are not more"
+                    f"topic {name} has {value.partitions} partitions: the number can only grow, to more "
+                    f"than that, not to {partitions}"
                 )
             self._check_count(partitions)
             new = range(value.partitions, partitions)
@@ -151,9 +150,9 @@ class PartitionedTopics:
         log.info("partitioned topic grown", topic=name.full, partitions=partitions)
 
     async def change_properties(self, name: TopicName, change: PropertiesChange) -> None:
-        """Give a partitioned topic the properties that `change` makes of its own.
+        """Replaces the properties of a partitioned topic by the result of `change`.
 
-        Raises what `change` raises, TopicNotFound, BeingChanged during a concurrent change, MetadataError.
+        Raises errors of `change`, TopicNotFound, BeingChanged during a concurrent change, MetadataError.
         """
         async with self._alone(name):
             found = await self._existing(name)
@@ -166,18 +165,18 @@ class PartitionedTopics:
     async def delete_partitioned(
         self, name: TopicName, *, force: bool, unless_partitions: bool = False
     ) -> None:
-        """Delete a partitioned topic and its partitions, all or nothing when they fit in one transaction.
+        """Deletes a partitioned topic and its partitions, atomically when they fit in one transaction.
 
-        Raises TopicBusy while a producer or consumer is connected to one of them, unless `force`; with
-        `unless_partitions` (deletion by inactivity) while any of them is there. TopicNotFound,
-        BeingChanged during a concurrent change, StorageError, MetadataError. What failed halfway, of more
-        partitions, goes on when it is called again: the metadata goes last.
+        Raises TopicBusy while a client is connected to a partition, unless `force`; with `unless_partitions`
+        (deletion by inactivity) while any partition exists. Raises TopicNotFound, BeingChanged during a
+        concurrent change, StorageError, MetadataError. An interrupted deletion of more partitions continues
+        with the next call: the metadata of the topic is deleted last.
         """
         registry = self._registry
         async with self._alone(name), registry.exclusions.deleting(name):
             found = await self._existing(name)
             count = decode(PartitionedTopic, found.value).partitions
-            # From here on no partition is loaded.
+            # No partition is loaded from here on.
             await registry.loads_done(lambda each: each.base == name)
             if unless_partitions:
                 for index in range(count):
@@ -217,7 +216,9 @@ class PartitionedTopics:
         else:
             ops += [Check(self._keys.topic_head(name.partition(index)), ABSENT) for index in range(count)]
         if len(ops) > TXN_OPS_MAX:
-            raise TopicBusy(f"topic {name} has too many partitions for others to make none meanwhile")
+            raise TopicBusy(
+                f"topic {name} has too many partitions to exclude a concurrent creation in one transaction"
+            )
         try:
             await self._metadata.commit(ops)
         except VersionMismatch as error:
@@ -225,7 +226,7 @@ class PartitionedTopics:
         log.info("partitioned topic deleted", topic=name.full, partitions=count)
 
     async def _delete_all(self, name: TopicName, found: Versioned, count: int) -> None:
-        """Partitions that were never used, or had their deletion before, are missing."""
+        """Deletes all partitions; those that were never used or are already deleted do not exist."""
         said = await self._registry.said_of_partitioned(found, name)
         names = [name.partition(index).full for index in range(count)] if name.persistent else []
         left = min(len(names), deleted_at_once(said))
@@ -234,14 +235,16 @@ class PartitionedTopics:
             await delete_managed_ledgers(self._ledgers, names[first : min(first + alone, len(names) - left)])
         await delete_managed_ledgers(self._ledgers, names[len(names) - left :], said)
         now = await self._metadata.get(found.key)
-        if now is not None and now.version == found.version:  # none of those was there
+        if now is not None and now.version == found.version:  # none of them existed
             await self._metadata.commit(said)
 
     @asynccontextmanager
     async def _alone(self, name: TopicName) -> AsyncIterator[None]:
-        """Partitions are made and deleted by one call at a time, so that none is left without its topic."""
+        """Excludes concurrent changes of a partitioned topic, so that no partition is left without its
+        topic.
+        """
         if name.full in self._changing:
-            raise BeingChanged(f"partitioned topic {name} is being changed; try again")
+            raise BeingChanged(f"partitioned topic {name} is being changed; retry")
         self._changing.add(name.full)
         try:
             yield
@@ -269,18 +272,18 @@ class PartitionedTopics:
     ) -> None:
         if name.partition_index >= 0:
             raise InvalidName(
-                f"{name.full!r} is the name of a partition; the name of a partitioned topic does not end in "
-                "-partition-<number>"
+                f"{name.full!r} is the name of a partition; the name of a partitioned topic must not end "
+                "in -partition-<number>"
             )
         self._check_count(partitions)
         with self._registry.exclusions.creating(name, alone=alone):
             await self._put_metadata(name, partitions, properties)
-        log.info("partitioned topic made", topic=name.full, partitions=partitions)
+        log.info("partitioned topic created", topic=name.full, partitions=partitions)
 
     async def _put_metadata(self, name: TopicName, partitions: int, properties: dict[str, str]) -> None:
         await self._registry.check_allowed(name)
         if await self._registry.exists(name):
-            raise TopicExists(f"topic {name} exists already, and is not partitioned")
+            raise TopicExists(f"topic {name} already exists and is not partitioned")
         await self._registry.check_room(name, partitions)
         key = self._keys.partitioned_topic(name)
         value = PartitionedTopic(
@@ -296,8 +299,8 @@ class PartitionedTopics:
             await self._metadata.commit(ops)
         except VersionMismatch as error:
             if error.key == namespace.key:
-                raise BeingChanged(f"namespace {name.namespace} is being changed; try again") from error
-            raise TopicExists(f"topic {name} exists already") from error
+                raise BeingChanged(f"namespace {name.namespace} is being changed; retry") from error
+            raise TopicExists(f"topic {name} already exists") from error
         except UnknownOutcome:
             found = await self._metadata.get(key)
             if found is None or found.value != encode(value):

@@ -1,4 +1,4 @@
-"""Gives loaded topics their policies as they are now, after those of a topic or of many have changed."""
+"""Applies changed policies to loaded topics."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from magnetar.common.obs.logs import get_logger
 log = get_logger(__name__)
 
 READ_AT_ONCE: Final = 64
-"""Topics whose policies are read at the same time: one by one, those of many would come late."""
+"""Topics whose policies are read at the same time: one by one, a change for many topics would take long."""
 
 RETRY_S: Final = 1.0
-"""After policies that could not be read, before the next try."""
+"""Seconds before policies that could not be read are read again."""
 
 
 class PolicyRefresher:
-    """Knows whose policies are stale."""
+    """Tracks the topics with stale policies and applies the current ones."""
 
     def __init__(self, policies: PolicyStore, spawn: Spawn) -> None:
         self._policies = policies
@@ -33,7 +33,7 @@ class PolicyRefresher:
         self._fresh = asyncio.Event()
 
     def refresh(self, topics: Iterable[Topic]) -> None:
-        """The policies of these topics may be others now."""
+        """Marks the policies of these topics as stale."""
         running = bool(self._stale)
         self._stale.update(topics)
         if self._stale and not running:
@@ -41,13 +41,13 @@ class PolicyRefresher:
             self._spawn(self._refresh_stale(), "apply policies")
 
     async def applied(self, seconds_max: float) -> None:
-        """Return once every topic has the policies that are known to have changed, or time is up."""
+        """Waits until every topic has the changed policies, or until `seconds_max` have passed."""
         if self._stale:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._fresh.wait(), seconds_max)
 
     async def _refresh_stale(self) -> None:
-        """A topic whose policies change meanwhile is read again."""
+        """Refreshes all stale topics; a topic whose policies change meanwhile is read again."""
         while self._stale:
             generation = self._policies.generation
             topics = list(islice(self._stale, READ_AT_ONCE))
@@ -59,15 +59,15 @@ class PolicyRefresher:
         self._fresh.set()
 
     async def _refreshed(self, topic: Topic) -> bool:
-        """False when its policies cannot be read now."""
+        """Refreshes one topic; returns False when its policies cannot be read now."""
         try:
             topic.apply_policies(await self._policies.of_topic(topic.name))
         except NamespaceNotFound:
-            pass  # it is being deleted, and its topics with it
+            pass  # the namespace is being deleted, with its topics
         except MetadataError as error:
-            log.warning("policies cannot be read, trying again", topic=topic.name.full, error=str(error))
+            log.warning("policies cannot be read, retrying", topic=topic.name.full, error=str(error))
             return False
         except Exception:
-            # Nothing that is wrong with one topic's keeps the others from theirs.
+            # A failure with one topic must not keep the others from their policies.
             log.exception("policies cannot be applied", topic=topic.name.full)
         return True

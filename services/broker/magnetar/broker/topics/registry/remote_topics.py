@@ -8,10 +8,10 @@ from magnetar.common.naming.namespace_name import NamespaceName
 
 
 class RemoteTopics(Protocol):
-    """Asks other brokers for their topics."""
+    """Lists topics of other brokers."""
 
     async def non_persistent(self, namespace: NamespaceName) -> list[str]:
-        """Full names of a namespace's non-persistent topics that other brokers have loaded.
+        """Returns the full names of a namespace's non-persistent topics that other brokers have loaded.
 
         Raises MagnetarError when one of the brokers does not answer.
         """

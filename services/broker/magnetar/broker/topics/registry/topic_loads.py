@@ -14,33 +14,32 @@ from prometheus_client import Counter, Gauge
 
 _FAILED: Final = Counter(
     "topic_load_failed",
-    "Topics that could not be loaded; those that do not exist or are not allowed are not counted.",
+    "Failed topic loads, not counting topics that do not exist or are not allowed.",
     ["cluster"],
     registry=REGISTRY,
 )
 
 _PENDING: Final = Gauge(
     "pulsar_broker_topic_load_pending_requests",
-    "Topics that are being loaded.",
+    "Topics being loaded.",
     ["cluster"],
     registry=REGISTRY,
 )
 
 LATENCY: Final = LatencyWindow()
-"""From the first who asks for a topic to its being served; the metrics page has it as
-pulsar_topic_load_times."""
+"""Time from the first request for a topic to serving it; published as pulsar_topic_load_times."""
 
 
 @contextmanager
 def counted_load(cluster: str) -> Iterator[None]:
-    """One load, which has failed when an exception comes through."""
-    # Both are shown from the first one on.
+    """Counts one load; it has failed when the block raises."""
+    # Both counters are published from the first load on.
     pending, failed = _PENDING.labels(cluster), _FAILED.labels(cluster)
     try:
         with in_process(pending, LATENCY):
             yield
     except (TopicNotFound, NotAllowed):
-        raise  # one client that asks for it again and again is no reason to wake an operator
+        raise  # not a server failure: one client that retries must not raise an alert
     except (Exception, asyncio.CancelledError):
         failed.inc()
         raise

@@ -1,6 +1,6 @@
-"""The topics that this broker has loaded, and how they are loaded, created and listed.
+"""Loaded topics of this broker: loading, creating, listing and deleting topics.
 
-A topic is loaded once, however many clients ask for it at the same time.
+Concurrent requests for a topic share one load.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ log = get_logger(__name__)
 NOT_PARTITIONED: Final = 0
 
 CLOSE_BEFORE_DELETION_S: Final = 10.0
-"""How long a topic that is deleted, or unloaded, may take to be closed in order."""
+"""Seconds for closing a topic cleanly before it is deleted or unloaded."""
 
 LOADS_BEFORE_CLOSE_S: Final = 5.0
-"""How long a broker that closes waits for topics that are just being loaded: they have nothing to confirm."""
+"""Seconds that a closing broker waits for topics being loaded: they have nothing to confirm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,10 @@ class TopicRegistry:
         self._closing = False
         self._no_loads: ServiceNotReady | None = None
         self.on_non_persistent: Callable[[TopicName, bool], None] = lambda name, there: None
-        """Callback for created and deleted non-persistent topics: metadata has none."""
+        """Callback for created and deleted non-persistent topics, which metadata does not list."""
 
     def refuse_loads(self, error: ServiceNotReady | None) -> None:
-        """Load nothing from now on, or load again; what is loaded is served."""
+        """Refuses loads with `error`, or allows them again with None; loaded topics are still served."""
         self._no_loads = error
 
     @property
@@ -126,12 +126,12 @@ class TopicRegistry:
         return MappingProxyType(self._topics)
 
     async def get(self, name: TopicName, *, create: bool, claim: bool = False) -> Topic:
-        """The topic, loaded now when it was not.
+        """Returns a topic, loading it if needed.
 
-        `create`: the client allows its creation, which the configuration must allow as well. `claim`: nobody
-        has looked the topic up, so its bundle is assigned now if it is nobody's. Raises
-        TopicNotFound, NamespaceNotFound, NotAllowed, TooManyRequests, ServiceNotReady (also when another
-        broker serves the topic), StorageError.
+        `create`: the client allows its creation; the configuration must allow it, too. `claim`: the topic was
+        not looked up, so its bundle is assigned now if it has no owner. Raises TopicNotFound,
+        NamespaceNotFound, NotAllowed, TooManyRequests, ServiceNotReady (also when another broker serves the
+        topic), StorageError.
         """
         if claim:
             await self._ownership.claim(name)
@@ -147,22 +147,22 @@ class TopicRegistry:
                 return topic
             loading = self._loading.get(name.full)
             if loading is None or loading.task.done():
-                # One that has ended is still there until the loop comes to its callback. Waiting for it takes
-                # no turn of the loop: who is refused by it, and asks again, would never let the callback run.
+                # A finished load stays registered until the loop runs its callback. Awaiting it takes no turn
+                # of the loop: a caller that fails with it and retries would never let the callback run.
                 loading = self._start_loading(name, create)
             try:
-                # Shielded: one impatient client must not cancel the load for the others.
+                # Shielded: cancelling one caller must not cancel the load for the others.
                 return await asyncio.shield(loading.task)
             except TopicNotFound:
                 if loading.create or not create:
                     raise
-                # The pending load may not create it; load it again with our right to create.
+                # The pending load may not create it; load it again with this caller's right to create.
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if not loading.task.cancelled() or (task is not None and task.cancelling()):
                     raise
-                # Not who asks was canceled, but the load: the topic became another broker's meanwhile.
-                raise ServiceNotReady(f"topic {name} went to another broker; look it up again") from None
+                # The load was canceled, not the caller: another broker has become the owner.
+                raise ServiceNotReady(f"topic {name} moved to another broker; look it up again") from None
 
     def _start_loading(self, name: TopicName, create: bool) -> _Loading:
         if self._closing:
@@ -173,7 +173,7 @@ class TopicRegistry:
         self.exclusions.check_not_deleted(name)
         if len(self._loading) >= self._config.topics.loads_max:
             raise TooManyRequests(
-                f"{len(self._loading)} topics are loading already (maxConcurrentTopicLoadRequest)"
+                f"{len(self._loading)} topics are already loading (maxConcurrentTopicLoadRequest)"
             )
         task = asyncio.create_task(self._load(name, create), name=f"load {name}")
         loading = self._loading[name.full] = _Loading(task, create)
@@ -197,7 +197,7 @@ class TopicRegistry:
             topic = await self._load_persistent(name, policies, create and await self._may_create(name))
         else:
             if not create or not await self._may_create(name):
-                raise TopicNotFound(f"topic {name} is not there, and may not be created automatically")
+                raise TopicNotFound(f"topic {name} does not exist and may not be created automatically")
             topic = NonPersistentTopic(
                 name,
                 policies,
@@ -217,12 +217,12 @@ class TopicRegistry:
         return topic
 
     def rates_changed(self) -> None:
-        """The broker's own rates are others now; loaded topics have them with their policies."""
+        """Handles changed rates of the broker; loaded topics get them with their policies."""
         self._publish_limits.rates_changed()
         self._dispatch_rates.rates_changed()
 
     def policies_changed(self, namespace: NamespaceName | None, changed: TopicName | None) -> None:
-        """Give the loaded topics that it may concern their policies as they are now."""
+        """Refreshes the policies of the loaded topics that a change may affect."""
         self._refresher.refresh(
             topic
             for topic in self._topics.values()
@@ -231,7 +231,7 @@ class TopicRegistry:
         )
 
     async def policies_applied(self, seconds_max: float) -> None:
-        """Return once every loaded topic has the policies that are known to have changed, or time is up."""
+        """Waits until every loaded topic has the changed policies, or until `seconds_max` have passed."""
         await self._refresher.applied(seconds_max)
 
     async def _load_persistent(
@@ -250,7 +250,7 @@ class TopicRegistry:
             await topic.attach(ledger)
             topic.check_open()
         except asyncio.CancelledError:
-            ledger.lose(OwnershipLost(f"{name} is another broker's before it was loaded"))
+            ledger.lose(OwnershipLost(f"{name} was assigned to another broker before it was loaded"))
             raise
         except BaseException:
             await ledger.close()
@@ -262,10 +262,10 @@ class TopicRegistry:
         return await guards_of(self._metadata, self._keys, name, partition=partition)
 
     async def check_allowed(self, name: TopicName) -> None:
-        """Raises NotAllowed, NamespaceNotFound for a name that clients cannot have a topic of."""
+        """Raises NotAllowed or NamespaceNotFound for a topic that clients may not use."""
         topics = self._config.topics
         if not (topics.persistent_enabled if name.persistent else topics.non_persistent_enabled):
-            raise NotAllowed(f"{name.domain} topics are switched off on this broker: {name}")
+            raise NotAllowed(f"{name.domain} topics are disabled on this broker: {name}")
         if is_system_topic(name):
             raise NotAllowed(f"{name} is a name reserved for the system")
         await self.check_namespace(name.namespace)
@@ -276,33 +276,35 @@ class TopicRegistry:
             raise NamespaceNotFound(f"namespace {namespace} does not exist; create it first")
 
     async def _may_create(self, name: TopicName) -> bool:
-        """Automatic creation when it is on; a partition of a partitioned topic always, within its count."""
+        """Whether a topic may be created automatically; always true for a partition within its topic's
+        count.
+        """
         if name.partition_index >= 0:
             partitions = await self.partitions(name.base)
             if partitions != NOT_PARTITIONED:
                 return name.partition_index < partitions
         elif await self.partitions(name) != NOT_PARTITIONED:
-            return False  # what is sent to it would be in none of its partitions
+            return False  # messages sent to it would be in none of its partitions
         if not (await self._policies.of_namespace(name.namespace)).auto_topic_creation:
             return False
         await self.check_room(name)
         return True
 
     async def check_room(self, name: TopicName, partitions: int = 1) -> None:
-        """Raises NotAllowed when this topic is missing and its namespace has no room for it."""
+        """Raises NotAllowed when this topic is missing and its namespace is at its maximum of topics."""
         most = (await self._policies.of_namespace(name.namespace)).max_topics
         if not most or not name.persistent or await self.exists(name):
             return
         if len(await self.list(name.namespace, persistent=True)) + partitions > most:
-            raise NotAllowed(f"namespace {name.namespace} may have {most} topics; {name} would be too much")
+            raise NotAllowed(f"namespace {name.namespace} may have {most} topics; {name} would exceed that")
 
     async def partitions(self, name: TopicName) -> int:
-        """How many partitions a partitioned topic has; 0 when it is not partitioned."""
+        """Returns the number of partitions of a topic; 0 when it is not partitioned."""
         found = await self._metadata.get(self._keys.partitioned_topic(name))
         return NOT_PARTITIONED if found is None else decode(PartitionedTopic, found.value).partitions
 
     async def exists(self, name: TopicName) -> bool:
-        """Whether the topic is there, loaded or not."""
+        """Whether the topic exists, loaded or not."""
         if name.full in self._topics:
             return True
         return name.persistent and await self._metadata.get(self._keys.topic_head(name)) is not None
@@ -310,7 +312,7 @@ class TopicRegistry:
     async def list(
         self, namespace: NamespaceName, *, persistent: bool, system_too: bool = False
     ) -> list[str]:
-        """Full names of a namespace's topics, sorted; the system's only with `system_too`."""
+        """Lists the full names of a namespace's topics, sorted; system topics only with `system_too`."""
         if persistent:
             listing = await self._metadata.children(self._keys.topic_heads_prefix(PERSISTENT, namespace))
             names = [
@@ -327,8 +329,8 @@ class TopicRegistry:
     async def loads_done(
         self, concerned: Callable[[TopicName], bool], *, seconds_max: float | None = None
     ) -> None:
-        """Wait until none of these topics is being loaded. Loads that take longer than `seconds_max` end, and
-        who waits for them is told to look the topic up again.
+        """Waits until none of these topics is being loaded. Loads longer than `seconds_max` are cancelled,
+        and their clients have to look the topic up again.
         """
         tasks = [each.task for full, each in self._loading.items() if concerned(TopicName.parse(full))]
         if tasks:
@@ -337,13 +339,13 @@ class TopicRegistry:
                 task.cancel()
 
     async def delete(self, name: TopicName, *, force: bool, unless_subscribed: bool = False) -> None:
-        """Delete a topic with its subscriptions, its messages and its schemas.
+        """Deletes a topic with its subscriptions, messages and schemas.
 
-        Raises TopicBusy while a producer or a consumer is connected, unless `force`, which disconnects them;
-        with `unless_subscribed` (deletion by inactivity) also while there is a subscription. A loaded topic
-        is fenced before anything is waited for: nobody comes between a caller's own look at it and this one.
-        Clients that ask for it meanwhile get ServiceNotReady, and the next topic of that name is a new one.
-        Raises TopicNotFound, ServiceNotReady when it is being deleted already or another broker serves it,
+        Raises TopicBusy while a producer or consumer is connected, unless `force`, which disconnects them;
+        with `unless_subscribed` (deletion by inactivity) also while it has a subscription. A loaded topic is
+        closed to clients before the first await, so a caller's preceding check stays valid. Requests for the
+        topic meanwhile get ServiceNotReady, and a later topic of that name is a new one. Raises
+        TopicNotFound, ServiceNotReady when it is already being deleted or another broker serves it,
         StorageError, MetadataError.
         """
         await self._ownership.claim(name)
@@ -351,7 +353,7 @@ class TopicRegistry:
             loading = self._loading.get(name.full)
             if loading is not None:
                 await asyncio.wait([loading.task])
-                self._ownership.check(name)  # it may have gone to another broker, with clients
+                self._ownership.check(name)  # it may have moved to another broker, with clients
             topic = self._topics.get(name.full)
             if topic is None:
                 if not await self.exists(name):
@@ -366,19 +368,19 @@ class TopicRegistry:
                 await self._metadata.commit(with_it)
 
     async def said_of_partitioned(self, partitioned: Versioned, name: TopicName) -> Sequence[Op]:
-        """The deletion of a partitioned topic's metadata, with its policies and schemas."""
+        """Returns the deletions of a partitioned topic's metadata, policies and schemas."""
         return [Delete(partitioned.key, partitioned.version), *await self._said_of(name)]
 
     async def _said_of(self, name: TopicName) -> Sequence[Op]:
-        """The deletion of its policies and schemas: they go with the topic, in its transaction, or they would
-        be those of the next one of its name.
+        """Returns the deletions of a topic's policies and schemas. They belong to the topic's transaction, or
+        the next topic of its name would inherit them.
         """
         return [Delete(self._keys.topic_policies(name)), *await self._schemas.deletions(name)]
 
     async def unload(self, name: TopicName) -> None:
-        """Close a topic; it is loaded again on request. Nothing to do when it is not loaded.
+        """Closes a topic; it is loaded again on request. Does nothing when it is not loaded.
 
-        Clients are told and come back by themselves.
+        Clients are notified and reconnect.
         """
         topic = self._topics.get(name.full)
         if topic is not None:
@@ -391,8 +393,9 @@ class TopicRegistry:
             await asyncio.wait_for(topic.close(), CLOSE_BEFORE_DELETION_S)
             closed = True
         except TimeoutError:
-            # Storage does not confirm what is on its way. Its ledgers stay open, to be deleted or recovered.
-            log.warning("topic not closed in order, in time", topic=topic.name.full)
+            # Storage does not confirm the pending messages. The ledgers stay open, to be deleted or
+            # recovered.
+            log.warning("topic not closed cleanly in time", topic=topic.name.full)
         finally:
             if not closed and isinstance(topic, PersistentTopic):
                 topic.give_up()
@@ -405,9 +408,11 @@ class TopicRegistry:
                 self.on_non_persistent(topic.name, False)
 
     async def prove_ownership(self, *, silent: bool, look: Callable[[], object]) -> None:
-        """Let topics with clients prove that they are ours, or go; metadata is `silent`, or may be soon.
+        """Makes topics with clients prove that this broker owns them, or abandons them; metadata is `silent`
+        (does not answer), or may be soon.
 
-        `look` is called in between: that many topics take long is no standing still.
+        `look` is called in between, so that a long pass over many topics does not count as a suspended
+        process.
         """
         async for topic in iterate_cooperatively(list(self._topics.values())):
             look()
@@ -416,17 +421,19 @@ class TopicRegistry:
             try:
                 topic.prove_ownership()
             except Exception:
-                log.exception("a topic could not be asked whether it is ours", topic=topic.name.full)
+                log.exception("ownership of a topic could not be checked", topic=topic.name.full)
             if topic.closing:
                 self._forget(topic)
 
     def abandon(self, error: OwnershipLost) -> None:
-        """Others own the topics: those that are loaded are lost, the others are not loaded."""
+        """Abandons all topics because other brokers own them: loaded ones are lost, pending loads fail."""
         self._closing = True
         self._abandon(error, lambda name: True)
 
     def abandon_bundle(self, namespace: NamespaceName, bundle: BundleRange, error: OwnershipLost) -> None:
-        """The topics of a bundle are another broker's: those that are loaded, or being loaded, are lost."""
+        """Abandons the topics of a bundle that another broker owns: loaded ones and those being loaded are
+        lost.
+        """
         self._abandon(error, lambda name: name.namespace == namespace and name.hash in bundle)
 
     def _abandon(self, error: OwnershipLost, concerned: Callable[[TopicName], bool]) -> None:
@@ -440,7 +447,9 @@ class TopicRegistry:
                     self._forget(topic)
 
     async def close(self) -> None:
-        """Close every topic: clients told first, then all that was taken confirmed and cursors flushed."""
+        """Closes every topic: notifies clients first, then confirms published messages and flushes
+        cursors.
+        """
         self._closing = True
         await self.loads_done(lambda name: True, seconds_max=LOADS_BEFORE_CLOSE_S)
         topics = list(self._topics.values())

@@ -1,4 +1,4 @@
-"""The interface of a subscription that handlers and statistics use, whichever kind of topic it belongs to."""
+"""The interface of a subscription for handlers and statistics, for both kinds of topic."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class AnySubscription(Protocol):
 
 
 def close_consumers(subscription: AnySubscription) -> None:
-    """Disconnect every consumer of a subscription and tell its client to subscribe again.
+    """Disconnects every consumer of a subscription and makes its client subscribe again.
 
-    The connection of a client too old to be told is closed.
+    The connection of a client too old for CloseConsumer is closed.
     """
     closed = list(subscription.consumers)
     for consumer in closed:

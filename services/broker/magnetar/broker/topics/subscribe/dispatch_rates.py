@@ -1,6 +1,6 @@
-"""Dispatch rates and their scopes: a broker's, a topic's, a subscription's.
+"""Dispatch rates of the broker, a topic and a subscription.
 
-A subscription that no rate limits has no gate and pays for nothing.
+A subscription without limits has no gate and no overhead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from magnetar.common.runtime.clock import Clock
 
 
 class DispatchRates:
-    """Those of one broker; gives topics and subscriptions theirs."""
+    """Dispatch rates of one broker; creates the limits of its topics and subscriptions."""
 
     def __init__(self, config: RateConfig, clock: Clock) -> None:
         self._config = config
@@ -31,7 +31,7 @@ class DispatchRates:
         self.rates_changed()
 
     def rates_changed(self) -> None:
-        """Read the broker's own rate again; a topic has it when its subscriptions are limited anew."""
+        """Reads the broker's own rate again; topics get it when their subscriptions are limited again."""
         config, now = self._config, self._clock.monotonic()
         rate = Rate(max(0, config.broker_dispatch_messages), max(0, config.broker_dispatch_bytes))
         if not rate:
@@ -48,9 +48,9 @@ class DispatchRates:
         of_topic: DispatchLimit | None,
         stats: TopicStats,
     ) -> DispatchLimit | None:
-        """Give a topic's subscriptions the rates that its policies say; at once, also those that go out now.
+        """Applies the rates of the policies to a topic's subscriptions, including deliveries in progress.
 
-        `of_topic` is the topic's own limit so far; returns the one to be kept from now on.
+        `of_topic` is the topic's current limit; returns the one to use from now on.
         """
         of_topic = self._changed(of_topic, OF_TOPIC, policies.dispatch_rate, stats)
         shared = [each for each in (of_topic, self._of_broker) if each is not None]

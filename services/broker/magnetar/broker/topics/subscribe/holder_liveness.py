@@ -20,7 +20,7 @@ async def holders_are_gone(
     request: SubscribeRequest,
     refusal: ConsumerBusy | ConsumerAssignFailed,
 ) -> bool:
-    """Return whether to try again after `refusal`: all consumers that caused it are dead.
+    """Returns whether to try again after `refusal`: all consumers that caused it are dead.
 
     All are probed at once, so that many dead ones take no longer than one.
     """

@@ -1,4 +1,4 @@
-"""The subscriptions of a non-persistent topic, which keep nothing but their consumers."""
+"""Subscriptions of a non-persistent topic, which store nothing except their consumers."""
 
 from __future__ import annotations
 
@@ -99,12 +99,16 @@ class NonPersistentSubscriptions(TopicSubscriptions[NonPersistentSubscription]):
     async def describe(self, subscription: AnySubscription, properties: dict[str, str]) -> None:
         found = self._by_name.get(subscription.name)
         if found is None or found is not subscription:
-            raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self._state.name}")
+            raise SubscriptionNotFound(
+                f"subscription {subscription.name!r} of {self._state.name} was deleted"
+            )
         found.properties = properties
 
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
         if self._by_name.get(subscription.name) is not subscription:
-            raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self._state.name}")
+            raise SubscriptionNotFound(
+                f"subscription {subscription.name!r} of {self._state.name} was deleted"
+            )
         if not force and subscription.consumers != [consumer]:
             raise UnsubscribeRefused("Unconnected or shared consumer attempting to unsubscribe")
         close_consumers(subscription) if force else subscription.remove_consumer(consumer)

@@ -76,7 +76,7 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
         dispatch_rates: DispatchRates | None,
         tenure: Tenure | None,
     ) -> None:
-        """Open a subscription for each cursor of the ledger. `ledger` and `stats` are those of the topic;
+        """Opens a subscription for each cursor of the ledger. `ledger` and `stats` are those of the topic;
         borrowed. `tenure`: None where there is no other broker that may own the topic.
         """
         super().__init__(state)
@@ -96,7 +96,7 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
             self._add(cursor)
 
     def apply_policies(self) -> None:
-        """Apply the limits in force to all subscriptions."""
+        """Applies the limits in force to all subscriptions."""
         policies = self._state.policies
         self._limit_dispatch(self._by_name.values())
         for subscription in self._by_name.values():
@@ -106,7 +106,7 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
             subscription.delay_delivery(delay_tick_ms(policies))
 
     def wake(self, confirmed: Run) -> None:
-        """Let all subscriptions dispatch again: the topic has new entries, `confirmed` first."""
+        """Lets all subscriptions dispatch again: the topic has new entries, `confirmed` first."""
         if self._by_name:
             now = self._clock.monotonic()
             if SAMPLER.due(now):
@@ -218,7 +218,9 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
     def _ours(self, subscription: AnySubscription) -> Subscription:
         ours = self._by_name.get(subscription.name)
         if ours is None or ours is not subscription:
-            raise SubscriptionNotFound(f"subscription {subscription.name!r} is gone from {self._state.name}")
+            raise SubscriptionNotFound(
+                f"subscription {subscription.name!r} of {self._state.name} was deleted"
+            )
         return ours
 
     async def adopt(self, others: Mapping[str, AnySubscription]) -> None:

@@ -42,7 +42,7 @@ class SubscribeRate:
             )
 
     def admit(self, consumer: Identity, per_consumer: int, period_s: float, now: float) -> bool:
-        """Count one attempt; returns False, without counting it, when the consumer's limit is reached."""
+        """Counts one attempt; returns False, without counting it, when the consumer's limit is reached."""
         if now >= self._ends:
             self._counts.clear()
             self._ends = now + period_s

@@ -49,43 +49,43 @@ class TopicSubscriptions(Mapping[str, S_co]):
 
     @abstractmethod
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
-        """Connect a consumer, creating its subscription when it does not exist.
+        """Connects a consumer, creating its subscription when it does not exist.
 
         Raises ConsumerBusy, NotAllowed, SubscriptionNotFound, ServiceNotReady.
         """
 
     @abstractmethod
     async def create(self, name: str) -> None:
-        """Make sure that a durable subscription exists, at the earliest position when it is new."""
+        """Makes sure that a durable subscription exists, at the earliest position when it is new."""
 
     async def create_at(self, name: str, position: Position, properties: dict[str, str]) -> bool:
-        """Create a durable subscription at `position`; False when one of that name exists already."""
-        raise NotAllowed(f"topic {self._state.name} is non-persistent: nothing of it is durable")
+        """Creates a durable subscription at `position`; False when one of that name exists already."""
+        raise NotAllowed(f"topic {self._state.name} is non-persistent: it has no durable subscriptions")
 
     @abstractmethod
     async def describe(self, subscription: AnySubscription, properties: dict[str, str]) -> None:
-        """Replace the properties of a subscription; durable on return where the subscription is.
+        """Replaces the properties of a subscription; durable on return where the subscription is.
 
         Raises SubscriptionNotFound, StorageError.
         """
 
     async def adopt(self, others: Mapping[str, AnySubscription]) -> None:
-        """Create those durable subscriptions of another topic that are missing, at the earliest position."""
+        """Creates those durable subscriptions of another topic that are missing, at the earliest position."""
         return  # nothing of a non-persistent topic is durable
 
     @abstractmethod
     async def unsubscribe(self, subscription: AnySubscription, consumer: Consumer, *, force: bool) -> None:
-        """Delete a subscription with its cursor and backlog, if this is its only consumer or by force."""
+        """Deletes a subscription with its cursor and backlog, if this is its only consumer or by force."""
 
     @abstractmethod
     async def delete_unused(
         self, subscription: AnySubscription, expired: Callable[[], bool] = lambda: True
     ) -> bool:
-        """Delete a subscription if it has no consumer and is `expired` by now; returns whether it did."""
+        """Deletes a subscription if it has no consumer and is `expired` by now; returns whether it did."""
 
     @abstractmethod
     def remove_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
-        """Disconnect a consumer; what it held is delivered again to others.
+        """Disconnects a consumer; what it held is delivered again to others.
 
         A subscription that is not durable is deleted with its last consumer.
         """
@@ -93,11 +93,11 @@ class TopicSubscriptions(Mapping[str, S_co]):
     async def seek(
         self, subscription: AnySubscription, position: Position, unacked_words: Sequence[int] | None
     ) -> None:
-        """Move a subscription so that the entry at `position` comes next."""
+        """Moves a subscription so that the entry at `position` comes next."""
         raise NotAllowed(f"topic {self._state.name} is non-persistent: there is nothing to seek in")
 
     async def seek_time(self, subscription: AnySubscription, publish_time_ms: int) -> None:
-        """Move a subscription to the first entry with publish time >= `publish_time_ms`."""
+        """Moves a subscription to the first entry with publish time >= `publish_time_ms`."""
         raise NotAllowed(f"topic {self._state.name} is non-persistent: there is nothing to seek in")
 
     def mark_delete_position(self, subscription: AnySubscription) -> Position | None:
@@ -105,12 +105,12 @@ class TopicSubscriptions(Mapping[str, S_co]):
         return None
 
     def disconnect_all(self) -> None:
-        """Disconnect all consumers and tell their clients to subscribe again."""
+        """Disconnects all consumers and makes their clients subscribe again."""
         for subscription in list(self._by_name.values()):
             close_consumers(subscription)
 
     def close_all(self) -> list[ClosedClient]:
-        """Remove all consumers without telling their clients; the caller tells them, later."""
+        """Removes all consumers without notifying their clients; the caller notifies them later."""
         closed = []
         for subscription in list(self._by_name.values()):
             for consumer in list(subscription.consumers):

@@ -1,8 +1,9 @@
-"""Deletion of inactive topics after a time, where policies say so.
+"""Deletes inactive topics after a time set by policies.
 
 A topic is inactive without clients and without subscriptions or, in the other mode, without a backlog. Only
-loaded topics are looked at. As in Apache Pulsar, retention by time is one more reason to stay: a topic is not
-deleted before its messages are old enough to go, and never when they stay for ever; size makes no difference.
+loaded topics are checked. As in Apache Pulsar, retention by time also keeps a topic: it is not deleted before
+its messages are old enough to be trimmed, and never with unlimited retention; retention by size has no
+effect.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ log = get_logger(__name__)
 
 DELETED: Final = Counter(
     "magnetar_inactive_topics_deleted_total",
-    "Topics and partitions that were deleted because nobody used them.",
+    "Topics and partitions deleted because they were inactive.",
     registry=REGISTRY,
 )
 
@@ -34,8 +35,8 @@ DELETED: Final = Counter(
 class InactiveTopics:
     """Housekeeping's check for inactive topics.
 
-    `partitioned`: where to delete the metadata of a partitioned topic whose partitions are all gone; None
-    leaves it. While metadata is `restored` and holds, nothing is deleted.
+    `partitioned` deletes the metadata of a partitioned topic whose partitions are all deleted; None keeps it.
+    While `restored` holds deletions back, nothing is deleted.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class InactiveTopics:
             if await self._registry.exists(name.partition(index)):
                 return
         try:
-            # Who came since then keeps it.
+            # A client that has connected since then keeps the topic.
             await partitioned.delete_partitioned(name, force=False, unless_partitions=True)
         except (TopicBusy, TopicNotFound, ServiceNotReady) as error:
             log.info("metadata of inactive partitions not deleted", topic=name.full, why=str(error))

@@ -22,7 +22,7 @@ class MessageExpiry:
         self._clock = clock
 
     def look(self, topic: Topic) -> Awaitable[object] | None:
-        """Return the work to do for one topic; None when there is none."""
+        """Returns the work to do for one topic; None when there is none."""
         ttl_s = topic.policies.message_ttl_s
         if ttl_s <= 0 or not isinstance(topic, PersistentTopic) or not topic.subscriptions:
             return None
@@ -30,7 +30,7 @@ class MessageExpiry:
 
 
 async def expire_old(topic: PersistentTopic, ttl_s: int, now_ms: int) -> int:
-    """Let every subscription skip entries older than `ttl_s`; returns their number, over all subscriptions.
+    """Lets every subscription skip entries older than `ttl_s`; returns their number, over all subscriptions.
 
     Raises StorageError when publish times cannot be read.
     """

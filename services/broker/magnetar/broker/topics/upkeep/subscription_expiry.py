@@ -1,7 +1,7 @@
 """Expiry of subscriptions: durable ones without consumers are deleted after a time set by policy.
 
-The time counts from the first check that found no consumer, so it begins again when the topic is loaded, and
-a subscription may live longer than the policy says by the time between two checks.
+The time counts from the first check that found no consumer, so it restarts when the topic is loaded, and a
+subscription may live longer than the policy allows by the interval between two checks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 EXPIRED: Final = Counter(
     "magnetar_subscriptions_expired_total",
-    "Subscriptions that were deleted because they had no consumers for too long.",
+    "Subscriptions deleted because they had no consumers for too long.",
     registry=REGISTRY,
 )
 
@@ -34,7 +34,7 @@ class SubscriptionExpiry:
         self._clock = clock
 
     def look(self, topic: Topic) -> Awaitable[object] | None:
-        """Return the work to do for one topic; None when there is none."""
+        """Returns the work to do for one topic; None when there is none."""
         minutes = topic.policies.subscription_expiration_min
         if minutes <= 0 or not isinstance(topic, PersistentTopic):
             return None
@@ -44,7 +44,7 @@ class SubscriptionExpiry:
 
     async def _delete(self, topic: PersistentTopic, expired: list[Subscription], idle_s_max: int) -> None:
         for subscription in expired:
-            # A consumer may have connected, and left again, while others were deleted.
+            # A consumer may have connected and disconnected while other subscriptions were deleted.
             expired_still = partial(self._is_expired, subscription, idle_s_max)
             if await topic.subscriptions.delete_unused(subscription, expired_still):
                 EXPIRED.inc()

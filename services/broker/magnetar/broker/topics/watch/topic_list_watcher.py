@@ -1,7 +1,7 @@
-"""The topics of a namespace that match a pattern, as one client after the other is told of them.
+"""Topics of a namespace that match a pattern, and updates of them to clients.
 
-Those who watch the same pattern share one `MatchingTopics`: each change is matched once and the hash computed
-once. A watcher whose client does not read is told the difference when it does, in one update.
+Watchers of the same pattern share one `MatchingTopics`: each change is matched once and the hash computed
+once. A watcher whose client does not read accumulates the difference and sends one update later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magnetar.common.wire import commands
 from magnetar.common.wire.checksum import crc32c
 
 UPDATE_INTERVAL_S: Final = 0.1
-"""Between two updates of a watcher; what changes meanwhile comes in one."""
+"""Seconds between two updates of a watcher; changes in between are combined."""
 
 
 def topics_hash(names: Iterable[str]) -> str:
@@ -33,7 +33,7 @@ def topics_hash(names: Iterable[str]) -> str:
 
 
 class MatchingTopics:
-    """Full names of the topics that match one pattern now, and who watches them."""
+    """Full names of the topics that match one pattern now, and the watchers of it."""
 
     __slots__ = ("_hash", "pattern", "topics", "watchers")
 
@@ -51,7 +51,7 @@ class MatchingTopics:
         return self._hash
 
     def change(self, name: TopicName, there: bool) -> None:
-        """A topic has come or gone."""
+        """Handles a created or deleted topic."""
         if there == (name.full in self.topics) or not self.pattern.matches(name):
             return
         if there:
@@ -80,9 +80,9 @@ class TopicListWatcher:
         matching.watchers.add(self)
 
     def begin(self) -> tuple[list[str], str]:
-        """The topics as they are now, sorted, and their hash: updates are about what changes from here on.
+        """Returns the current topics, sorted, and their hash; updates cover later changes.
 
-        Before the first call there are none.
+        Before the first call there are no updates.
         """
         self._begun = True
         self._added.clear()
@@ -94,14 +94,14 @@ class TopicListWatcher:
         return self._list
 
     def close(self) -> None:
-        """The client hears no more. Idempotent."""
+        """Ends updates to the client. Idempotent."""
         self._list.watchers.discard(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def changed(self, topic: str, there: bool) -> None:
-        """A topic of the list has come or gone."""
+        """Handles a created or deleted topic of the list."""
         if not self._begun:
             return
         now, before = (self._added, self._removed) if there else (self._removed, self._added)
@@ -112,7 +112,7 @@ class TopicListWatcher:
         self.wake()
 
     def wake(self) -> None:
-        """Tell what there is to tell, soon: something changed, or the client's socket has room again."""
+        """Schedules an update: something changed, or the client's socket is writable again."""
         if self._timer is None and (self._added or self._removed) and self._peer.writable:
             loop = asyncio.get_running_loop()
             if loop.time() - self._told_at >= UPDATE_INTERVAL_S:

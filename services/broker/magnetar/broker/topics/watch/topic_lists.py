@@ -1,9 +1,8 @@
-"""Topics of watched namespaces, followed as they are created and deleted.
+"""Topics of watched namespaces, updated as topics are created and deleted.
 
-Persistent topics are followed in metadata; a watch that was lost is made again
-and the difference told. Non-persistent ones are nowhere but in their brokers: this one's registry tells of
-its own, and other brokers are asked from time to time. A namespace is followed only while somebody watches
-it.
+Persistent topics are watched in metadata; after a lost watch the difference is computed and reported.
+Non-persistent topics exist only in their brokers: this broker's registry reports its own, and other brokers
+are polled. A namespace is followed only while it has watchers.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ ELSEWHERE_S: Final = 5.0
 
 
 class _NamespaceTopics:
-    """The topics of one domain of a namespace, by what watchers want of them."""
+    """The topics of one domain of a namespace, as their watchers need them."""
 
     __slots__ = ("by_pattern", "names", "ready", "task")
 
@@ -54,7 +53,7 @@ class _NamespaceTopics:
             matching.change(name, there)
 
     def replace(self, names: Iterable[TopicName]) -> None:
-        """They are these now."""
+        """Replaces the topics and reports the differences."""
         now = set(names)
         for gone in self.names - now:
             self.change(gone, False)
@@ -72,12 +71,12 @@ class TopicLists:
         self._followed: dict[tuple[str, NamespaceName], _NamespaceTopics] = {}
         registry.on_non_persistent = self._non_persistent_changed
         self.elsewhere: RemoteTopics | None = None
-        """None where there are no other brokers."""
+        """Topics loaded by other brokers; None without other brokers."""
 
     async def non_persistent(self, namespace: NamespaceName, *, system_too: bool = False) -> list[str]:
-        """Full names of the namespace's non-persistent topics that are loaded on any broker, sorted.
+        """Returns the full names of the namespace's non-persistent topics that any broker has loaded, sorted.
 
-        Raises MagnetarError when one of them does not say.
+        Raises MagnetarError when a broker does not answer.
         """
         names = await self._registry.list(namespace, persistent=False, system_too=system_too)
         if self.elsewhere is None:
@@ -89,9 +88,9 @@ class TopicLists:
     async def watch(
         self, namespace: NamespaceName, watcher_id: int, pattern: TopicPattern, peer: Peer
     ) -> TopicListWatcher:
-        """A watcher of the namespace's topics, which is told of changes from its `begin` on.
+        """Returns a watcher of the namespace's topics, which sends changes after its `begin`.
 
-        To be ended with `unwatch`. Raises MetadataError when the topics cannot be read now.
+        The caller ends it with `unwatch`. Raises MetadataError when the topics cannot be read now.
         """
         at = (pattern.domain, namespace)
         followed = self._followed.get(at)
@@ -109,7 +108,7 @@ class TopicLists:
         return watcher
 
     def unwatch(self, namespace: NamespaceName, watcher: TopicListWatcher) -> None:
-        """End a watch; idempotent."""
+        """Ends a watch; idempotent."""
         watcher.close()
         pattern = watcher.matching.pattern
         at = (pattern.domain, namespace)
@@ -124,7 +123,7 @@ class TopicLists:
                 followed.task.cancel()
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stops all watches."""
         tasks = [each.task for each in self._followed.values() if each.task is not None]
         self._followed.clear()
         for task in tasks:
@@ -164,7 +163,7 @@ class TopicLists:
             try:
                 theirs = await elsewhere.non_persistent(namespace)
             except MagnetarError as error:
-                log.info("topics of other brokers are not known", namespace=str(namespace), why=str(error))
+                log.info("topics of other brokers cannot be listed", namespace=str(namespace), why=str(error))
             else:
                 followed.replace([*self._loaded_here(namespace), *map(TopicName.parse, theirs)])
             if not followed.ready.done():
@@ -193,7 +192,7 @@ class TopicLists:
         except Exception as error:
             if followed.ready.done():
                 raise
-            # Those who wait are told, and the next one tries anew.
+            # The waiting requests fail, and the next one retries.
             log.warning("topics cannot be watched", namespace=str(namespace), error=str(error))
             self._followed.pop((PERSISTENT, namespace), None)
             followed.ready.set_exception(error)

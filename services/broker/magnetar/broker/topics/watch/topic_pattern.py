@@ -18,31 +18,33 @@ _DOMAIN_SEPARATOR: Final = "://"
 
 
 class TopicPattern:
-    """Which topics a client wants to hear of. `domain` is the one that its text names, or persistent."""
+    """A pattern that selects topics. `domain` is the one in its text, or persistent."""
 
     __slots__ = ("_matches", "domain", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises InvalidPattern when the text is no pattern."""
+        """Compiles a pattern. Raises InvalidPattern."""
         self.text = text
         prefix, domain, rest = _split(text)
         self.domain = domain or PERSISTENT
         self._matches = linear_pattern(prefix + rest, f"topics pattern {text!r}").fullmatch
 
     def matches(self, name: TopicName) -> bool:
-        """Whether the topic is one of those, its domain aside."""
+        """Whether the topic's name matches, without its domain."""
         return self._matches(f"{name.namespace}/{name.base_local_name}") is not None
 
 
 def pattern_length(text: str) -> int:
-    """Characters of the pattern without its domain. Raises NotAllowed when the text names none before '://'."""
+    """Number of characters of the pattern without its domain. Raises NotAllowed for an invalid domain before
+    '://'.
+    """
     before, _, rest = _split(text)
     return len(before) + len(rest)
 
 
 def linear_pattern(text: str, what: str) -> Any:
     """Compiles a client's regular expression with RE2. Raises InvalidPattern, naming it as `what`."""
-    import re2  # a megabyte and a half that most brokers never need
+    import re2  # a megabyte and a half that most brokers do not need
 
     options = re2.Options()
     options.max_mem = MEMORY_BYTES_MAX
@@ -51,11 +53,13 @@ def linear_pattern(text: str, what: str) -> Any:
         return re2.compile(text, options)
     except re2.error as error:
         reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
-        raise InvalidPattern(f"{what} is no regular expression: {reason}") from error
+        raise InvalidPattern(f"{what} is not a valid regular expression: {reason}") from error
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """(what is before the domain, the domain or "", the rest): the domain is no part of what is matched."""
+    """Splits a pattern into (text before the domain, the domain or "", the rest); the domain is not
+    matched.
+    """
     before, separator, rest = text.partition(_DOMAIN_SEPARATOR)
     if not separator:
         return "", "", text
@@ -63,5 +67,5 @@ def _split(text: str) -> tuple[str, str, str]:
         if before.endswith(domain):
             return before.removesuffix(domain), domain, rest
     raise InvalidPattern(
-        f"topics pattern {text!r} names no domain before '://'; use one of {', '.join(DOMAINS)}"
+        f"topics pattern {text!r} has an invalid domain before '://'; use one of {', '.join(DOMAINS)}"
     )

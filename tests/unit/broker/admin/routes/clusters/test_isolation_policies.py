@@ -76,7 +76,7 @@ def test_brokers_of_isolation_policies_are_shown(serving: Serving) -> None:
         ),
         ({"auto_failover_policy": {"policy_type": "min_available", "parameters": []}}, "min_limit"),
         ({"unload_scope": "some"}, "unload_scope"),
-        ({"primary": ["(b"]}, "no regular expression"),
+        ({"primary": ["(b"]}, "not a valid regular expression"),
         ({"primary": [f"b{n}" for n in range(101)]}, "at most 100"),
         ({"primary": ["b" * 513]}, "regular expressions"),
     ],

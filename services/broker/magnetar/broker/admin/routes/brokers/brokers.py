@@ -1,6 +1,6 @@
-"""Brokers over HTTP: which ones there are, who leads, whether this one is well, what it serves.
+"""Routes of brokers: active brokers, leader, readiness, health and owned bundles.
 
-A standalone is the only broker, and leads. In a cluster, brokers are those that are registered.
+A standalone is the only broker, and the leader. In a cluster, the active brokers are the registered ones.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class ActiveBroker:
     """A broker that serves clients."""
 
     broker_id: str
-    """host:port of its HTTP."""
+    """Broker id: host:port of its HTTP listener."""
     http_url: str
 
 
 def leader(call: Call) -> ActiveBroker | None:
-    """The broker that assigns bundles; None while there is none."""
+    """Returns the broker that assigns bundles; None without one."""
     cluster = call.broker.cluster
     if cluster is None:
         return None if call.broker.not_ready else _standalone(call)
@@ -43,8 +43,8 @@ def leader(call: Call) -> ActiveBroker | None:
 
 
 def _send_on(call: Call, asked: str) -> None:
-    """Raises a redirect to the broker with this id, which is another one; Refused (404) when it is not alive
-    now, ServiceNotReady when it sent the call here.
+    """Raises a redirect to another broker, given by id; Refused (404) when it is not active; ServiceNotReady
+    when another broker redirected the call here.
     """
     cluster = call.broker.cluster
     found = None if cluster is None else cluster.directory.get(asked)
@@ -84,7 +84,9 @@ async def _owned(call: Call) -> web.Response:
 
 
 async def _own_bundles(call: Call) -> list[tuple[NamespaceName, str]]:
-    """The bundles that this broker owns; in a standalone, which owns all, those that it has topics of."""
+    """Returns the bundles that this broker owns; in a standalone, which owns all, the bundles with loaded
+    topics.
+    """
     cluster = call.broker.cluster
     if cluster is not None:
         return sorted((own.namespace, str(own.range)) for own in cluster.ownership.table)
@@ -93,7 +95,7 @@ async def _own_bundles(call: Call) -> list[tuple[NamespaceName, str]]:
 
 
 async def _here(call: Call, cluster: str) -> None:
-    """Go on when the cluster is this one. Raises Refused (404) or a redirect."""
+    """Checks that the cluster is this broker's own. Raises Refused (404) or a redirect."""
     clusters = call.broker.clusters
     if cluster == clusters.local:
         return
@@ -104,7 +106,7 @@ async def _here(call: Call, cluster: str) -> None:
 
 
 def _elsewhere(call: Call, http_url: str) -> web.HTTPTemporaryRedirect:
-    """To the same path at another broker: at the first of several hosts."""
+    """Builds a redirect to the same path at another broker, the first of several hosts."""
     parts = urlsplit(http_url)
     host = parts.netloc.partition(",")[0]
     return redirect(f"{parts.scheme}://{host}{call.request.rel_url.raw_path_qs}")
@@ -131,7 +133,7 @@ async def _ready(call: Call) -> web.Response:
 
 
 async def _status(call: Call) -> web.Response:
-    """For load balancers: whether clients may be sent here."""
+    """Responds to load balancers whether this broker accepts clients."""
     return _text_or_why_not(call, "OK")
 
 
@@ -276,4 +278,4 @@ LAST: Final = [
         errors=_CLUSTER,
     ),
 ]
-"""Behind every other route of brokers, whose first words would be taken for the name of a cluster."""
+"""Routes tried after all other routes of brokers, whose first segment could be taken for a cluster name."""

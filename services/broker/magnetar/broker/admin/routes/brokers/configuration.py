@@ -1,4 +1,4 @@
-"""The configuration of brokers over HTTP: all of it read, and what can change while they run changed."""
+"""Routes of the broker configuration: reads all settings and changes dynamic ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET /livez and /readyz, for what restarts brokers and for what sends clients to them."""
+"""GET /livez and /readyz: probes for process supervisors and load balancers."""
 
 from __future__ import annotations
 

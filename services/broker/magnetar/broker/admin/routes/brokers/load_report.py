@@ -1,6 +1,6 @@
 """A broker's load in the format of Pulsar's load report and of its older list of metrics.
 
-Figures that this broker does not keep are 0; those of a Java virtual machine are left out.
+Figures that this broker does not have are 0; those of a Java virtual machine are omitted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CPU: Final = CpuMeter()
 
 @dataclass(slots=True)
 class Load:
-    """The figures of several topics together."""
+    """Summed figures of several topics."""
 
     message_rate_in: float = 0.0
     byte_rate_in: float = 0.0
@@ -62,11 +62,11 @@ class Load:
 
 
 Loads: TypeAlias = dict[NamespaceName, dict[str, Load]]
-"""By namespace and bundle."""
+"""Loads by namespace and bundle."""
 
 
 async def loads_of(bundles: Bundles) -> Loads:
-    """The traffic of each bundle."""
+    """Sums the traffic of each bundle."""
     found: dict[NamespaceName, dict[str, Load]] = {}
     for namespace, parts in bundles.items():
         of_namespace = found[namespace] = {}
@@ -78,7 +78,7 @@ async def loads_of(bundles: Bundles) -> Loads:
 
 
 def load_report(broker: BrokerView, loads: Loads) -> dict[str, Any]:
-    """LocalBrokerData."""
+    """Builds Pulsar's LocalBrokerData."""
     by_bundle = {
         f"{namespace}/{bundle}": load for namespace, parts in loads.items() for bundle, load in parts.items()
     }
@@ -139,7 +139,7 @@ def _bundle(load: Load) -> dict[str, Any]:
 
 
 def metrics(broker: BrokerView, loads: Loads) -> list[dict[str, Any]]:
-    """List<Metrics>: the cache, this broker, each namespace."""
+    """Builds Pulsar's List<Metrics>: the cache, this broker, and each namespace."""
     of_broker = {"broker": broker.config.listener.advertised_address, "cluster": broker.config.cluster_name}
     of_cache = {"brk_ml_cache_used_size": broker.ledgers.cache.bytes, "brk_ml_count": len(broker.topics)}
     of_connections = {

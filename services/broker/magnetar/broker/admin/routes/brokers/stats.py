@@ -1,4 +1,4 @@
-"""Figures of one broker over HTTP: all of its topics, its load, its memory."""
+"""Routes of one broker's statistics: its topics, load and memory."""
 
 from __future__ import annotations
 
@@ -84,12 +84,14 @@ _CONSUMER: Final = (
 
 
 async def _topics(call: Call) -> web.StreamResponse:
-    """Written topic by topic: of ten thousand topics this is ten megabytes, and messages come first."""
+    """Streams the statistics topic by topic: ten thousand topics are ten megabytes, and messages have
+    priority.
+    """
     return await stream_json(call.request, _pieces(await topics_by_bundle(call.broker)))
 
 
 def _pieces(bundles: Bundles) -> Iterator[str]:
-    """JSON: namespace, bundle, domain, topic."""
+    """Yields JSON nested by namespace, bundle, domain and topic."""
     yield "{"
     for at, (namespace, parts) in enumerate(bundles.items()):
         yield f"{', ' if at else ''}{json.dumps(str(namespace))}: {{"
@@ -110,7 +112,7 @@ def _pieces(bundles: Bundles) -> Iterator[str]:
 
 
 def short_stats(topic: Topic) -> dict[str, Any]:
-    """One topic, in the older and shorter shape of this call."""
+    """Returns statistics of one topic in the shorter format of this route."""
     full = topic_stats(topic, _EVERYTHING, "")
     shown = {
         **{name: full[name] for name in _TOPIC},
@@ -143,7 +145,7 @@ def _some(full: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 async def _loads(call: Call) -> Loads:
-    """Statistics of the bundles that this broker owns; in a standalone, of bundles with topics."""
+    """Returns the traffic of the bundles that this broker owns; in a standalone, of bundles with topics."""
     loads = await loads_of(await topics_by_bundle(call.broker))
     if call.broker.cluster is not None:
         for own in call.broker.cluster.ownership.table:
@@ -160,14 +162,14 @@ async def _metrics(call: Call) -> web.Response:
 
 
 async def _mbeans(_call: Call) -> web.Response:
-    """There is no Java virtual machine that has any."""
+    """Returns an empty list: there is no Java virtual machine."""
     return answer([])
 
 
 async def _allocator(call: Call) -> web.Response:
     name = call.names["allocator"]
     if name not in _ALLOCATORS:
-        raise Refused(406, f"the allocator is one of {', '.join(_ALLOCATORS)}, not {name!r}")
+        raise Refused(406, f"unknown allocator {name!r}: use one of {', '.join(_ALLOCATORS)}")
     cache = call.broker.ledgers.cache.bytes
     return answer(
         {
@@ -185,7 +187,7 @@ async def _allocator(call: Call) -> web.Response:
 
 
 async def _bookie_operations(_call: Call) -> web.Response:
-    """Pending ones are counted for the whole broker, in its metrics, and not by topic."""
+    """Returns an empty object: pending operations are counted per broker, in its metrics, not per topic."""
     return answer({})
 
 
@@ -194,7 +196,7 @@ async def _availability(call: Call) -> web.Response:
     raise Refused(
         409,
         "the broker keeps no list of available brokers: the leader chooses among those that isolation "
-        "policies allow; GET /admin/v2/broker-stats/load-report of each says how loaded it is",
+        "policies allow; GET /admin/v2/broker-stats/load-report of each broker returns its load",
     )
 
 

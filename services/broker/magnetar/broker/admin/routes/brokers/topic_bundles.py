@@ -17,11 +17,11 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 Bundles: TypeAlias = Mapping[NamespaceName, Mapping[str, list[TopicView]]]
-"""Topics by namespace and bundle, those in the order of the ring; a bundle without topics is left out."""
+"""Topics by namespace and bundle, in hash-range order; bundles without topics are omitted."""
 
 
 async def topics_by_bundle(broker: BrokerView) -> Bundles:
-    """Those that are loaded now, but for those of namespaces that go meanwhile."""
+    """Returns the loaded topics, omitting namespaces that are deleted meanwhile."""
     by_namespace: dict[NamespaceName, list[TopicView]] = {}
     async for topic in iterate_cooperatively(list(broker.topics.values())):
         by_namespace.setdefault(topic.name.namespace, []).append(topic)

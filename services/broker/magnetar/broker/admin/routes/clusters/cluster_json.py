@@ -1,6 +1,7 @@
 """Converts cluster data between JSON and metadata values, and validates it.
 
-The names are Pulsar's, and those that metadata.proto gives its fields in JSON, so the message is the table.
+The JSON names are Pulsar's and equal the JSON names of the fields in metadata.proto, so the message
+descriptor is the table of members.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _URLS: Final = {
         "pulsar://ats-proxy.example.com:4080",
     ),
 }
-"""The schemes that a URL may have, and what is said of another one."""
+"""Valid schemes of each URL member, and the error text for other schemes."""
 
 _PROXY_PROTOCOLS: Final = ("SNI",)
 
 
 def read_cluster(value: Any) -> Cluster.Data:
-    """The data of a cluster in a body. Raises Refused (400)."""
+    """Parses the data of a cluster in a body. Raises Refused (400)."""
     given = _object(value)
     data = Cluster.Data()
     for field in Cluster.Data.DESCRIPTOR.fields:
@@ -53,12 +54,12 @@ def read_cluster(value: Any) -> Cluster.Data:
             setattr(data, field.name, _text(field.json_name, found))
     _check_urls(data)
     if data.HasField("proxy_protocol") and data.proxy_protocol not in _PROXY_PROTOCOLS:
-        raise Refused(400, f"proxyProtocol is SNI, not {data.proxy_protocol!r}")
+        raise Refused(400, f"invalid proxyProtocol {data.proxy_protocol!r}: use SNI")
     return data
 
 
 def cluster_json(data: Cluster.Data) -> dict[str, Any]:
-    """The data of a cluster; what is not set is left out, and flags never are."""
+    """Returns the data of a cluster; unset members are omitted, except flags."""
     shown: dict[str, Any] = {}
     for field in Cluster.Data.DESCRIPTOR.fields:
         if field.name == _PEERS:
@@ -84,7 +85,7 @@ def own_data(urls: ServiceUrls) -> Cluster.Data:
 
 
 def read_migration(value: Any) -> Cluster.Migration:
-    """Where a cluster moves to. Raises Refused (400)."""
+    """Parses the migration target of a cluster. Raises Refused (400)."""
     given = _object(value)
     migration = Cluster.Migration()
     for field in Cluster.Migration.DESCRIPTOR.fields:
@@ -96,7 +97,7 @@ def read_migration(value: Any) -> Cluster.Migration:
 
 
 def migration_json(migration: Cluster.Migration) -> dict[str, Any]:
-    """ClusterPolicies; no cluster has moved."""
+    """Returns Pulsar's ClusterPolicies; no cluster is migrated."""
     url = {
         field.json_name: getattr(migration, field.name)
         for field in Cluster.Migration.DESCRIPTOR.fields

@@ -1,4 +1,4 @@
-"""Clusters over HTTP: which there are, where they are reached, their peers, where they move to."""
+"""Routes of clusters: their addresses, peers and migration targets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLUSTER_PATH: Final = "/admin/v2/clusters/{cluster}"
 
 
 def cluster_name(call: Call) -> str:
-    """Raises Refused (412) when no cluster can have that name."""
+    """Returns the cluster name in the path. Raises Refused (412) for an invalid name."""
     try:
         return check_entity("cluster", call.names["cluster"])
     except InvalidName as error:
@@ -32,7 +32,7 @@ def cluster_name(call: Call) -> str:
 
 
 async def cluster_of(call: Call, status: int = 404) -> Cluster:
-    """The call's cluster. Raises Refused with `status` when there is none."""
+    """Returns the call's cluster. Raises Refused with `status` when it does not exist."""
     name = cluster_name(call)
     found = await call.broker.clusters.get(name)
     if found is None:
@@ -43,7 +43,7 @@ async def cluster_of(call: Call, status: int = 404) -> Cluster:
 
 
 async def change_cluster(call: Call, edit: Callable[[Cluster], None], status: int = 404) -> None:
-    """Raises Refused with `status` when there is no such cluster."""
+    """Changes the call's cluster. Raises Refused with `status` when it does not exist."""
     name = cluster_name(call)
     if not await call.broker.clusters.change(name, edit):
         raise Refused(
@@ -113,7 +113,7 @@ async def _set_peers(call: Call) -> web.Response:
     return done()
 
 
-# -- moving to another cluster
+# -- migration to another cluster
 
 
 async def _migration(call: Call) -> web.Response:
@@ -139,7 +139,7 @@ async def _set_migration(call: Call) -> web.Response:
 
 
 def cluster_route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
-    """A route about one cluster, `path` behind its name."""
+    """Builds a route about one cluster; `path` follows its name."""
     errors = {404: "Cluster doesn't exist.", 412: "Cluster name is not valid.", **more.pop("errors", {})}
     if method != "GET":
         errors = {405: "the configuration of the cluster would be too large", 409: CONFLICT, **errors}

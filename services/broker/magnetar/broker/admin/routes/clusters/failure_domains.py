@@ -1,4 +1,4 @@
-"""The failure domains of a cluster over HTTP: brokers that fail together."""
+"""Routes of a cluster's failure domains: groups of brokers that fail together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _set(call: Call) -> web.Response:
     await cluster_of(call, _NO_CLUSTER)
     given, name = await call.json(), call.names["domainName"]
     if not isinstance(given, dict):
-        raise Refused(400, "a failure domain is an object with brokers")
+        raise Refused(400, "a failure domain must be an object with brokers")
     brokers = names(given.get("brokers"), "brokers")
 
     def edit(cluster: Cluster) -> None:

@@ -1,8 +1,8 @@
-"""Which brokers may serve which namespaces, over HTTP.
+"""Routes of namespace isolation policies, which restrict the brokers of a namespace.
 
-The policies are kept and shown here; the leader of a cluster's brokers goes by them when it gives a bundle to
-one. Owned bundles stay until they are unloaded: `unload_scope` is stored and returned only.
-Where one broker owns every topic there is no choice that they could guide.
+The routes store and return the policies; the leader applies them when it assigns a bundle. Owned bundles stay
+with their owner until they are unloaded: `unload_scope` is only stored and returned. In a standalone the
+policies have no effect.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from magnetar.common.errors import NotAllowed
 from magnetar.common.metadata.values import Cluster
 
 PATTERNS_MAX: Final = 100
-"""Regular expressions of one policy."""
+"""Maximum regular expressions of one policy."""
 
 PATTERN_CHARS_MAX: Final = 512
 
 POLICIES_MAX: Final = 100
-"""The limit of policies of one cluster: a request about brokers matches all of them."""
+"""Maximum policies of one cluster: a request about brokers matches all of them."""
 
 _SCOPES: Final = ("all_matching", "none", "changed")
 _POLICY_TYPE: Final = "min_available"
@@ -32,9 +32,9 @@ _PARAMETERS: Final = ("min_limit", "usage_threshold")
 
 
 def _read(value: Any) -> Cluster.IsolationPolicy:
-    """Raises Refused (400)."""
+    """Parses an isolation policy. Raises Refused (400)."""
     if not isinstance(value, dict):
-        raise Refused(400, "a namespace isolation policy is an object")
+        raise Refused(400, "a namespace isolation policy must be an object")
     policy = Cluster.IsolationPolicy(
         namespaces=names(value.get("namespaces"), "namespaces"),
         primary=names(value.get("primary"), "primary"),
@@ -52,7 +52,7 @@ def _read(value: Any) -> Cluster.IsolationPolicy:
             raise Refused(400, f"the parameter {parameter} of {_POLICY_TYPE} must be a whole number")
     scope = value.get("unload_scope")
     if scope is not None and scope not in _SCOPES:
-        raise Refused(400, f"unload_scope is one of {', '.join(_SCOPES)}, not {scope!r}")
+        raise Refused(400, f"invalid unload_scope {scope!r}: use one of {', '.join(_SCOPES)}")
     policy.unload_scope = scope or ""
     patterns = [*policy.namespaces, *policy.primary, *policy.secondary]
     if len(patterns) > PATTERNS_MAX or max(map(len, patterns)) > PATTERN_CHARS_MAX:
@@ -92,7 +92,7 @@ def _broker_json(broker: str, cluster: Cluster) -> dict[str, Any]:
 
 
 def _matches(broker: str, patterns: Any) -> bool:
-    """By its host or its id, as where the policies are followed."""
+    """Whether a pattern matches the broker's host or id, as in the leader's rules."""
     names = {broker, broker.rpartition(":")[0] or broker}
     return any(linear_pattern(each, repr(each)).fullmatch(name) for each in patterns for name in names)
 

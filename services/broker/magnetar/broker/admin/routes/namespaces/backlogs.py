@@ -1,4 +1,4 @@
-"""Backlogs and subscriptions of all topics of a namespace, or of one of its bundles, over HTTP."""
+"""Routes for the backlogs and subscriptions of all topics of a namespace or bundle."""
 
 from __future__ import annotations
 

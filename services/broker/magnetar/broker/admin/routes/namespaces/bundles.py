@@ -1,9 +1,8 @@
-"""Bundles over HTTP: unloaded, split, merged, looked into.
+"""Routes that unload, split, merge and describe bundles.
 
-In a cluster unloading a bundle hands it to another broker, and its owner splits it; bundles that are merged
-are handed to one of their owners first. Any broker can be asked. Where there is no other broker, unloading
-closes the topics, and they are loaded when clients look them up again, and splitting and merging change what
-metadata says, and move nothing.
+In a cluster, unloading hands a bundle to another broker, and its owner splits it; before a merge, the bundles
+are handed to one of their owners. Any broker accepts the calls. In a standalone, unloading closes the topics,
+which are loaded again when clients look them up, and splitting and merging only change metadata.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.topic_name import TopicName
 
 _MOVED_AT_ONCE: Final = 4
-"""Bundles of a namespace, as of a broker that stops."""
+"""Concurrent handovers of one namespace's bundles, as in the drain of a stopping broker."""
 
 
 async def _unload(call: Call) -> web.Response:
@@ -50,7 +49,7 @@ async def _unload(call: Call) -> web.Response:
             try:
                 await moves.unload(call.namespace, each, destination)
             except NotAllowed as error:
-                if bundle is not None:  # of a namespace, some may be there already
+                if bundle is not None:  # for a namespace: the broker may already own some of its bundles
                     raise Refused(412, str(error)) from error
 
         await each_bundle(await _bundles(call, bundle), unload, _MOVED_AT_ONCE)
@@ -62,7 +61,7 @@ async def _unload(call: Call) -> web.Response:
 
 
 async def _bundles(call: Call, bundle: BundleRange | None) -> list[BundleRange]:
-    """This one, or all of the namespace."""
+    """Returns the given bundle, or all bundles of the namespace."""
     if bundle is not None:
         return [bundle]
     return bundles_of(await call.broker.policy_writer.namespace(call.namespace))
@@ -86,7 +85,7 @@ async def _split(call: Call) -> web.Response:
     algorithm = _algorithm(call)
     moves = call.broker.bundle_moves
     if moves is not None:
-        # What its topics carry the owner knows.
+        # Only the owner has the load of its topics.
         boundaries = [] if algorithm == BY_LOAD else await _boundaries(call, bundle, algorithm)
         try:
             await moves.split(name, bundle, boundaries, algorithm=algorithm, unload=call.flag("unload"))
@@ -102,7 +101,7 @@ async def _split(call: Call) -> web.Response:
         bundles = bundles_of(namespace)
         edges = {edge for each in bundles for edge in (each.lower, each.upper)}
         if tried and parts <= edges:
-            return  # by us: the store did not say so
+            return  # our own commit, whose response was lost
         if bundle not in bundles:
             raise Refused(409, f"{name}/{bundle} was split by another request meanwhile")
         tried = True
@@ -137,7 +136,7 @@ def _algorithm(call: Call) -> str:
 
 
 async def _boundaries(call: Call, bundle: BundleRange, algorithm: str) -> list[int]:
-    """Where to cut; never nowhere. Raises Refused (412)."""
+    """Returns the split points, at least one. Raises Refused (412)."""
     positions = _positions(await call.json_or(None))
     if algorithm == EQUAL_RANGES:
         found, reason = halves(bundle), "it covers a single hash"
@@ -156,7 +155,7 @@ async def _boundaries(call: Call, bundle: BundleRange, algorithm: str) -> list[i
 
 
 async def _cut_by_load(call: Call, bundle: BundleRange) -> list[int]:
-    from magnetar.broker.control.split_points import cut_by_load  # a standalone has no other use for it
+    from magnetar.broker.control.split_points import cut_by_load  # a standalone does not need them otherwise
 
     return await cut_by_load(call.broker.topics.values(), call.namespace, bundle)
 
@@ -174,7 +173,7 @@ async def _merge(call: Call) -> web.Response:
 
 
 def _positions(value: Any) -> list[int]:
-    """Reads the body; clients without a value send nothing, null or an empty text."""
+    """Parses the body; clients without a value send nothing, null or an empty string."""
     if value is None or value == "":
         return []
     if not isinstance(value, list) or not all(type(each) is int for each in value):

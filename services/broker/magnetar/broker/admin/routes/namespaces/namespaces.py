@@ -1,4 +1,4 @@
-"""Namespaces over HTTP: their lists, their life, their properties and bundles."""
+"""Routes of namespaces: lists, creation, deletion, properties and bundles."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def _put(call: Call) -> web.Response:
 
 
 async def _clusters(call: Call, given: dict[str, Any], tenant: Tenant) -> tuple[list[str], list[str]]:
-    """Where the namespace is and may be, checked. Raises Refused."""
+    """Returns the replication clusters and the allowed clusters, validated. Raises Refused."""
     found = []
     for key in ("replication_clusters", "allowed_clusters"):
         wanted = names(given.get(key), key)
@@ -116,7 +116,9 @@ async def _clusters(call: Call, given: dict[str, Any], tenant: Tenant) -> tuple[
 
 
 def _bundles_wanted(bundles: Any) -> list[BundleRange]:
-    """Equal parts, or those between the boundaries. Raises Refused, InvalidName (412)."""
+    """Returns the requested bundles: equal ranges, or the ones between the boundaries. Raises Refused,
+    InvalidName (412).
+    """
     if bundles is None:
         return split_ring()
     if not isinstance(bundles, dict):

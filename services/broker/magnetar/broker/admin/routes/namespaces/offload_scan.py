@@ -1,6 +1,7 @@
-"""A look through the objects of a namespace's offloaded ledgers, over HTTP.
+"""Route that scans the objects of a namespace's offloaded ledgers.
 
-Pulsar answers with what its offloader lists; here what ledgers name is compared with what lies there.
+Pulsar returns the list of its offloader; this broker compares the references of ledgers with the objects that
+exist.
 """
 
 from __future__ import annotations

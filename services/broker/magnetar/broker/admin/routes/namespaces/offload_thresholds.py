@@ -1,4 +1,4 @@
-"""When ledgers of a namespace go to a colder tier, one number at a time: members of its offload policies."""
+"""Routes of single offload thresholds of a namespace, which are members of its offload policies."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ ROUTES: Final = [
                 _LAG,
                 "deletion_lag_ms",
                 None,
-                "how long bookies keep a ledger after it was offloaded, in milliseconds; -1 for ever",
+                "how long bookies keep a ledger after it was offloaded, in milliseconds; -1 forever",
             ),
         )
         for route in (

@@ -1,8 +1,7 @@
-"""Where namespaces are and may be, over HTTP: clusters, anti-affinity groups, groups of bookies.
+"""Routes for the placement of namespaces: clusters, anti-affinity groups and bookie affinity groups.
 
-Anti-affinity groups are followed by the leader of a cluster's brokers when it gives bundles away; with one
-broker that owns everything there is nothing to keep apart. Groups of bookies are kept and shown: ledgers are
-spread by racks alone.
+The leader applies anti-affinity groups when it assigns bundles; a standalone has no other broker to choose.
+Bookie affinity groups are only stored and returned: ledgers are placed by rack.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ async def _remove_group(call: Call) -> web.Response:
 
 
 async def _text(call: Call) -> str:
-    """The body, as a text in JSON or as it is: clients send either. Raises Refused."""
+    """Returns the body as text, either JSON or plain: clients send both. Raises Refused."""
     raw = await call.body()
     try:
         text = raw.decode()
@@ -230,7 +229,7 @@ def _group_route(path: str, handler: Any, query: str) -> Route:
 _BOOKIES: Final = "persistence/bookieAffinity"
 
 ROUTES: Final = [
-    # Before the policies of namespaces: a namespace called antiAffinity gives way, as in Pulsar.
+    # Before the policies of namespaces: a namespace named antiAffinity cannot be addressed, as in Pulsar.
     _group_route("/admin/v2/namespaces", _namespaces_of_group, "tenant:String"),
     _group_route("/admin/namespaces", _namespaces_of_group_v1, "property:String"),
     _route(

@@ -1,4 +1,4 @@
-"""The policies of a namespace over HTTP: GET, POST and DELETE of each, from the table of fields."""
+"""Routes of namespace policies: GET, POST and DELETE of each, from the table of fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load that bundles are expected to be, over HTTP."""
+"""Routes of resource quotas: the expected load of bundles."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def _reset(call: Call) -> web.Response:
 def _read(value: Any) -> ResourceQuota:
     """Parses a quota; missing members are 0, a missing `dynamic` is true. Raises Refused (400)."""
     if not isinstance(value, dict):
-        raise Refused(400, "a resource quota is an object")
+        raise Refused(400, "a resource quota must be an object")
     quota = ResourceQuota(dynamic=True)
     for name, field in _FIELDS.items():
         number = value.get(name)

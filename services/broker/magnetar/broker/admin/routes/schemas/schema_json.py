@@ -1,7 +1,7 @@
-"""Schemas as the admin API has them: types by name, definitions as text, refused where they cannot be read.
+"""Schemas in the JSON of the admin API: type names, and definitions as text that is validated.
 
-A definition of keys and values is `{"key": ..., "value": ...}` here, and in what is stored, as clients send
-it, both behind their lengths.
+A key-value definition is `{"key": ..., "value": ...}` in JSON; clients send it, and metadata stores it, as
+two length-prefixed definitions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def schema_of(body: object, name: str) -> Schema:
 
 
 def schema_json(record: SchemaRecord) -> dict[str, Any]:
-    """A version that is stored."""
+    """Returns the JSON of a stored version."""
     return {
         "version": record.version,
         "type": _NAMES.get(cast("Schema.Type.ValueType", record.type), "NONE"),
@@ -139,7 +139,7 @@ def _invalid(type_name: str, why: str) -> Refused:
 
 
 def _avro_problem(value: object, depth: int) -> str | None:
-    """Why this is no Avro schema, as far as its outline says; None when it may be one."""
+    """Returns an error if this is not a valid Avro schema in outline; None if it may be valid."""
     if depth == 0:
         return f"it is nested more than {_DEPTH_MAX} deep"
     if isinstance(value, str):

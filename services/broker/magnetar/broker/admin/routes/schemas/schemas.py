@@ -1,7 +1,7 @@
-"""Schemas over HTTP: every version of a topic's, stored as it comes.
+"""Routes of schemas: all versions of a topic's schema.
 
-Rules of compatibility come with a later release: what one of them would have to decide is not decided here
-(405), and whatever is posted is stored. The topic need not be there yet.
+There are no compatibility rules yet: posted schemas are stored unchecked, and a check that would need such
+rules is refused (405). The topic need not exist yet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def _latest(call: Call) -> web.Response:
 
 
 async def _at_version(call: Call) -> web.Response:
-    """One that was deleted is still there by its number: messages have it."""
+    """Returns one version, even a deleted one, because messages may refer to it."""
     number = call.number("version")
     history = await call.broker.schemas.history(await _topic(call))
     found = [each for each in history if each.version == number and each.type]
@@ -45,7 +45,7 @@ async def _all(call: Call) -> web.Response:
 
 
 async def _metadata(call: Call) -> web.Response:
-    """Schemas are in metadata, in no ledger."""
+    """Returns placeholder metadata: schemas are stored in metadata, not in a ledger."""
     index = [{"ledgerId": -1, "entryId": -1, "version": each.version} for each in await _versions(call)]
     return answer({"info": index[-1], "index": index})
 
@@ -85,14 +85,16 @@ async def _compatibility(call: Call) -> web.Response:
     if verdict is None:
         raise Refused(
             405,
-            f"the compatibility rules of {strategy} are not supported yet, and every schema is accepted; the "
-            "check works for schemas that exist already and for the strategy ALWAYS_COMPATIBLE",
+            f"the compatibility rules of {strategy} are not supported yet, and every schema is accepted; "
+            "the check works for existing schemas and for the strategy ALWAYS_COMPATIBLE",
         )
     return web.json_response({"schemaCompatibilityStrategy": strategy, "compatibility": verdict}, status=202)
 
 
 def is_compatible(strategy: str, current: list[SchemaRecord], asked: SchemaRecord) -> bool | None:
-    """Whether a topic with these schemas takes another one; None when it depends on what they say."""
+    """Whether a topic with these schemas accepts another one; None when that depends on compatibility
+    rules.
+    """
     if not current or any(same_schema(each, asked) for each in current):
         return True
     if strategy in ("ALWAYS_COMPATIBLE", "ALWAYS_INCOMPATIBLE"):
@@ -101,7 +103,7 @@ def is_compatible(strategy: str, current: list[SchemaRecord], asked: SchemaRecor
 
 
 async def _strategy(call: Call, topic: TopicName) -> str:
-    """The topic's own, that of its namespace, or the default."""
+    """Returns the compatibility strategy of the topic, its namespace, or the default."""
     writer = call.broker.policy_writer
     for policies in (await writer.topic(topic.base), (await writer.namespace(topic.namespace)).policies):
         if policies.schema_compatibility not in ("", "UNDEFINED"):
@@ -110,7 +112,9 @@ async def _strategy(call: Call, topic: TopicName) -> str:
 
 
 async def _topic(call: Call) -> TopicName:
-    """Paths have no domain: the persistent topic is meant, unless only the other of that name has schemas."""
+    """Returns the topic of the path, which has no domain: the persistent topic, unless only the
+    non-persistent one has schemas.
+    """
     namespace, local_name = call.namespace, call.names["topic"]
     topic, other = (TopicName.of(domain, namespace, local_name) for domain in (PERSISTENT, NON_PERSISTENT))
     await require_namespace(call.broker, namespace, "Namespace not found")
@@ -119,7 +123,7 @@ async def _topic(call: Call) -> TopicName:
 
 
 async def _versions(call: Call) -> list[SchemaRecord]:
-    """Those that are not deleted. Raises Refused (404) when there is none."""
+    """Returns the versions that are not deleted. Raises Refused (404) without any."""
     found = await call.broker.schemas.current(await _topic(call))
     if not found:
         raise Refused(404, _NOT_FOUND)

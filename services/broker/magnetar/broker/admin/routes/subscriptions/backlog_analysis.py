@@ -1,4 +1,4 @@
-"""A look at every entry of a backlog, and whether a subscription is replicated."""
+"""Routes that analyze a backlog entry by entry, and report whether a subscription is replicated."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ async def analyze(
 ) -> dict[str, Any]:
     """Counts unacknowledged entries of the cursor from `start` on, and the messages in them.
 
-    `aborted` when it was more than `config` allows. Batches count whole. There are no entry filters: whatever
-    is there is accepted. Raises StorageError.
+    `aborted` when the limits of `config` were reached. All messages of a batch count. Without entry filters,
+    all entries count as accepted. Raises StorageError.
     """
     entries = messages = examined = 0
     seen: list[Position] = []

@@ -1,4 +1,4 @@
-"""Backlogs over HTTP: skipped, expired, read again; those of all partitions at once where it can be."""
+"""Routes that skip, expire or reset backlogs; most also work on all partitions at once."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def _expire_everywhere(call: Call) -> web.Response:
 
 
 def _age(call: Call) -> int:
-    """Raises Refused."""
+    """Returns the age in the path, in seconds. Raises Refused."""
     seconds = call.number("seconds")
     if seconds < 0:
         raise Refused(400, "the age must be 0 or more seconds")

@@ -1,7 +1,7 @@
-"""Payloads as they were before clients compressed them, for those who look at single messages.
+"""Decompresses payloads of single messages for the admin API.
 
-LZ4 (its blocks, without frames) and Snappy are read here, slowly: nothing on the way of messages does it.
-What comes out is bounded by the size that the message names, and that by what a message may have.
+LZ4 blocks (without frames) and Snappy are decoded in Python, slowly: message delivery never decompresses. The
+output is limited to the size in the message's metadata, which is limited by the maximum message size.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from magnetar.common.wire.pulsar_pb2 import LZ4, NONE, SNAPPY, ZLIB, Compression
 
 
 def decompress(payload: bytes, compression: CompressionType.ValueType, size: int) -> bytes:
-    """`payload`, which has `size` bytes uncompressed.
+    """Decompresses `payload` to `size` bytes.
 
-    Raises NotAllowed for a kind that is not read here, DataCorruption when it is not what it says.
+    Raises NotAllowed for an unsupported compression, DataCorruption for invalid data.
     """
     if compression == NONE:
         return payload
@@ -28,11 +28,11 @@ def decompress(payload: bytes, compression: CompressionType.ValueType, size: int
             found = _snappy(payload, size)
         else:
             raise NotAllowed(
-                f"a broker does not decompress {CompressionType.Name(compression)}: "
+                f"decompression of {CompressionType.Name(compression)} is not supported by the broker: "
                 "read the message with a reader or a consumer"
             )
     except (zlib.error, IndexError) as error:
-        raise DataCorruption(f"a compressed payload cannot be read: {error}") from error
+        raise DataCorruption(f"invalid compressed payload: {error}") from error
     if len(found) != size:
         raise DataCorruption(f"a payload of {size} bytes decompresses to another size")
     return found
@@ -66,7 +66,7 @@ def _lz4_length(data: bytes, at: int, length: int) -> tuple[int, int]:
 def _snappy(data: bytes, size: int) -> bytes:
     at = 0
     while data[at] & 0x80:
-        at += 1  # the size again, seven bits a byte
+        at += 1  # the uncompressed size as a varint
     at += 1
     out = bytearray()
     while at < len(data):
@@ -98,8 +98,8 @@ def _copy(out: bytearray, offset: int, length: int, size: int) -> None:
     """Copies bytes from `offset` bytes back; source and result may overlap."""
     start = len(out) - offset
     if offset == 0 or start < 0:
-        raise IndexError("it copies what never was")
+        raise IndexError("it copies from before its beginning")
     if len(out) + length > size:
-        raise IndexError("it is larger than it says")
+        raise IndexError("it is larger than its declared size")
     part = out[start : start + length]
     out += (part * (length // len(part) + 1))[:length]

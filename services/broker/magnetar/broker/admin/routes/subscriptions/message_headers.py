@@ -24,7 +24,7 @@ _Field: TypeAlias = Literal[
 
 
 def message_headers(position: Position, metadata: MessageMetadata, run: Run) -> dict[str, str]:
-    """The headers of the one entry of `run`."""
+    """Returns the headers of the one entry of `run`."""
     properties = {each.key: each.value for each in metadata.properties}
     headers = {
         "Message-ID": f"{position.ledger_id}:{position.entry_id}",
@@ -98,14 +98,14 @@ def _base64(value: bytes) -> str:
 
 
 def _clean(value: str) -> str:
-    """Without what would end a header."""
+    """Removes characters that would end a header."""
     return value.replace("\r", " ").replace("\n", " ").replace("\0", " ")
 
 
 def _time(time_ms: int) -> str:
-    """ISO 8601; whole seconds without a fraction."""
+    """Formats a time in ISO 8601; whole seconds without a fraction."""
     try:
         at = datetime.fromtimestamp(time_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
-        return str(time_ms)  # a producer may say what it likes
+        return str(time_ms)  # a producer may send any value
     return at.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").partition("+")[0] + "Z"

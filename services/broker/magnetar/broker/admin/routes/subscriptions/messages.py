@@ -1,4 +1,4 @@
-"""Single messages over HTTP: the payload is the body, what is said of it is in headers."""
+"""Routes that return single messages: the payload in the body, the metadata in headers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _READ_BYTES_MAX: Final = 1
 
 
 async def _peek(call: Call) -> web.Response:
-    """The nth entry, from 1 on, that the subscription has not acknowledged.
+    """Returns the nth unacknowledged entry of the subscription, from 1 on.
 
-    A subscription that does not exist has acknowledged nothing. Pulsar makes it for that, here a look makes
-    nothing.
+    A subscription that does not exist has acknowledged nothing. Pulsar creates it for this call; this broker
+    does not.
     """
     number, name = call.number("position"), call.subscription
     topic = await persistent(call, "Peek messages")
@@ -50,7 +50,7 @@ async def _by_id(call: Call) -> web.Response:
 
 
 async def _examine(call: Call) -> web.Response:
-    """The nth entry from the beginning or the end of the topic."""
+    """Returns the nth entry from the beginning or the end of the topic."""
     number = call.query_number("messagePosition", 1)
     from_end = call.request.query.get("initialPosition", "latest")
     if from_end not in ("latest", "earliest"):
@@ -65,12 +65,12 @@ async def _examine(call: Call) -> web.Response:
 
 
 def nth_entry(ledger: ManagedLedger, number: int) -> Position:
-    """The existing entry with this number, from 1 up to how many there are."""
+    """Returns the position of the entry with this number, counted from 1."""
     for span in ledger.spans.spans:
         if number <= span.entries:
             return Position(span.ref.id, number - 1)
         number -= span.entries
-    raise AssertionError("the number is at most that of the entries")
+    raise AssertionError("the number exceeds the number of entries")
 
 
 async def _entry(topic: PersistentTopic, position: Position) -> web.Response:
@@ -84,7 +84,7 @@ async def _entry(topic: PersistentTopic, position: Position) -> web.Response:
         metadata = parse_metadata(entry)
         payload = await asyncio.to_thread(_payload, entry, metadata, topic.policies.max_message_bytes)
     except DataCorruption as error:
-        raise Refused(422, f"the producer of this message wrote what cannot be read: {error}") from error
+        raise Refused(422, f"the metadata of this message is invalid: {error}") from error
     return web.Response(
         body=payload,
         content_type="application/json",
@@ -128,7 +128,7 @@ ROUTES: Final = [
         "GET",
         "examinemessage",
         _examine,
-        "Get an entry by its place in the topic.",
+        "Get an entry by its number in the topic.",
         query=("initialPosition:String=latest", "messagePosition:long=1"),
         answer="bytes",
         errors={**_ERRORS, 412: "the topic is empty; initialPosition is neither latest nor earliest"},

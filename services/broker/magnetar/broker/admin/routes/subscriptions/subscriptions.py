@@ -1,4 +1,4 @@
-"""Subscriptions over HTTP: made, listed and deleted; of a partitioned topic, on each partition."""
+"""Routes that create, list and delete subscriptions; for a partitioned topic, on each partition."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _create(call: Call) -> web.Response:
 
 
 def _start_of(value: Any) -> tuple[Position | None, dict[str, str]]:
-    """Where a new subscription begins (None: the end of the topic), and its properties."""
+    """Parses the start position of a new subscription (None: the end of the topic) and its properties."""
     position, excluded, given = reset_data(value)
     if excluded and 0 <= position.ledger_id < LATEST:
         position = Position(position.ledger_id, position.entry_id + 1)
@@ -108,7 +108,7 @@ async def _properties(call: Call) -> web.Response:
 
 
 async def _put_properties(call: Call) -> web.Response:
-    """Replaces them all; of a partitioned topic on each partition."""
+    """Replaces all properties; for a partitioned topic, on each partition."""
     properties = bounded("subscription", await call.text_map())
 
     async def describe(topic: Topic, subscription: Any) -> None:

@@ -58,7 +58,7 @@ async def _info(call: Call, topic: PersistentTopic) -> dict[str, Any]:
 
 
 def _ledger(span: LedgerSpan) -> dict[str, Any]:
-    """One that is still written has no size yet."""
+    """Returns the JSON of a ledger; an open ledger has no size yet."""
     shown: dict[str, Any] = {"ledgerId": span.ref.id}
     if span.closed:
         shown |= {"entries": span.entries, "size": span.byte_length}
@@ -67,7 +67,7 @@ def _ledger(span: LedgerSpan) -> dict[str, Any]:
 
 
 def _offloaded(span: LedgerSpan) -> dict[str, Any]:
-    """The attempt that wrote its objects stands in the place of Pulsar's uuid."""
+    """Returns the offload state; the attempt id takes the place of Pulsar's uuid."""
     if span.offload is None or not span.offload.complete:
         return {"isOffloaded": False}
     return {"isOffloaded": True, "offloadedContextUuid": str(UUID(bytes=span.offload.attempt))}
@@ -125,7 +125,9 @@ async def _backlog(call: Call) -> web.Response:
 
 
 async def _backlog_size(call: Call) -> web.Response:
-    """Bytes behind a message: exact by ledgers, averaged within one. -1:-1 is before the first."""
+    """Returns the bytes after a message: exact by ledgers, averaged within one. -1:-1 is before the first
+    message.
+    """
     position, _, _ = reset_data(await call.json())
     topic = await persistent(call, "Get backlog size")
     return answer(topic.ledger.spans.bytes_after(position))

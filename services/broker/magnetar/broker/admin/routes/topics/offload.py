@@ -1,8 +1,8 @@
-"""Offload of topics over HTTP: which ledgers the next job is to take, and how far that is.
+"""Routes for the offload of topics: requests offload of ledgers, and returns the status.
 
-In Apache Pulsar the broker itself offloads, once at a time; here it writes down what is wanted and a job does
-it. So a second call while one is under way adds to it instead of being refused, and what failed is running
-again as soon as a job has taken it.
+In Apache Pulsar the broker itself offloads, one request at a time. This broker records the requested ledgers,
+and a job offloads them. So a second request during an offload extends it instead of being refused, and the
+status of a failed offload is RUNNING again as soon as a job retries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ERROR: Final = "ERROR"
 
 
 def offload_ledgers(call: Call) -> OffloadLedgers:
-    """The closed ledgers of the cluster, as metadata has them."""
+    """Returns the closed ledgers of the cluster in metadata."""
     ledgers = call.broker.ledgers
     return OffloadLedgers(ledgers.metadata, ledgers.keys, ledgers.clock)
 
@@ -44,8 +44,8 @@ def offload_ledgers(call: Call) -> OffloadLedgers:
 def process_status(ledgers: Sequence[TopicLedger]) -> dict[str, Any]:
     """Returns Pulsar's offload status of a topic with these closed ledgers, oldest first.
 
-    It runs while a job is at work at one of them or has yet to try it; it is an error once all that is left
-    are ledgers at which a job has failed: they wait for the next one.
+    RUNNING while a job works on one of them or has not tried it yet; ERROR once only ledgers remain at which
+    a job has failed, which wait for the next job.
     """
     waiting = [each.offload for each in ledgers if each.offload.state == Offload.WANTED]
     failed = [each for each in waiting if each.error]
@@ -59,7 +59,9 @@ def process_status(ledgers: Sequence[TopicLedger]) -> dict[str, Any]:
 
 
 def last_failure_ms(ledgers: Sequence[TopicLedger]) -> int:
-    """When a job last failed at one of these; 0 when none did, or another one succeeded since."""
+    """Returns the time of a job's last failure at one of these ledgers; 0 without one, or when it succeeded
+    since.
+    """
     return max(
         (each.offload.wanted_ms for each in ledgers if each.offload.failures and each.offload.error),
         default=0,
@@ -67,7 +69,9 @@ def last_failure_ms(ledgers: Sequence[TopicLedger]) -> int:
 
 
 def _first_left(ledgers: Sequence[TopicLedger]) -> Position:
-    """The first position that is in no offloaded ledger. What follows the last one is not known here."""
+    """Returns the first position that is in no offloaded ledger. Entries after the last closed ledger are not
+    considered.
+    """
     for each in ledgers:
         if each.offload.state != Offload.COMPLETE and each.last_entry_id >= 0:
             return Position(each.ref.id, 0)
@@ -93,7 +97,9 @@ async def _status(call: Call) -> web.Response:
 
 
 async def _offload(call: Call) -> web.Response:
-    """Ledgers wholly before a message are wanted. What is offloaded, or under way, stays as it is."""
+    """Marks the ledgers entirely before a message as wanted. Offloaded ledgers and those in progress are
+    unchanged.
+    """
     before, _, _ = reset_data(await call.json())
     topic = await persistent(call, "Offload")
     policies = topic.policies
@@ -115,7 +121,7 @@ async def _offload(call: Call) -> web.Response:
             raise Refused(412, str(error)) from error
         wanted.append(span.ref.id)
     log.info("offload of ledgers requested", topic=topic.name.full, ledgers=wanted, to=location)
-    with suppress(MagnetarError):  # it is wanted all the same, and the topic learns of it later
+    with suppress(MagnetarError):  # the request is recorded; the topic sees it at its next refresh
         await topic.ledger.refresh_offload()
     return done()
 

@@ -1,4 +1,4 @@
-"""Partitioned topics whose partitions several brokers serve: grown and deleted as a whole all the same."""
+"""Growth and deletion of partitioned topics whose partitions belong to several brokers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def subscribe_alike(call: Call, topic: TopicName, new: range) -> None:
 async def _subscribe(call: Call, parts: list[TopicName], name: str, properties: dict[str, str]) -> None:
     async def here(part: TopicName) -> None:
         topic = await call.broker.registry.get(part, create=False, claim=True)
-        assert isinstance(topic, PersistentTopic), "no other has durable subscriptions"
+        assert isinstance(topic, PersistentTopic), "only these have durable subscriptions"
         await topic.subscriptions.create_at(name, topic.ledger.first_position(), properties)
 
     body = {"ledgerId": -1, "entryId": -1, "properties": properties}
@@ -53,10 +53,10 @@ async def _subscribe(call: Call, parts: list[TopicName], name: str, properties: 
 
 
 async def delete_elsewhere(call: Call) -> None:
-    """Delete the partitions that other brokers serve, unless one of all has clients and there is no `force`.
+    """Deletes the partitions that other brokers own, unless any partition has clients and `force` is not set.
 
-    Who comes in between keeps its partition, and then nothing that is here is deleted. Raises TopicBusy or
-    Refused (412), and as `on_parts`.
+    A client that connects meanwhile keeps its partition, and then this broker deletes nothing. Raises
+    TopicBusy or Refused (412), and as `on_parts`.
     """
     broker, topic, force = call.broker, call.topic, call.flag("force")
     names = [topic.partition(index) for index in range(await broker.partitions(topic))]
@@ -71,13 +71,13 @@ async def delete_elsewhere(call: Call) -> None:
             raise TopicBusy(f"topic {busy[0]} has active producers/subscriptions; disconnect, or force")
 
     async def later(name: TopicName) -> None:
-        """With the metadata of all, by this broker."""
+        """Does nothing: this broker deletes its partitions together with the metadata of the topic."""
 
     await on_parts(call, names, later, Ask("DELETE"))
 
 
 async def _of_topic(call: Call) -> web.Response:
-    """Never loads it."""
+    """Counts the clients of one topic without loading it."""
     return answer(_clients(call.broker.topics.get(call.topic.full)))
 
 

@@ -1,4 +1,4 @@
-"""Partitioned topics over HTTP."""
+"""Routes of partitioned topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _list(call: Call) -> web.Response:
 
 
 async def _get(call: Call) -> web.Response:
-    """Partitioned metadata. Never creates the topic, whatever the query says."""
+    """Returns partitioned metadata. Never creates the topic, regardless of the query."""
     topic, broker = call.topic, call.broker
     await require_namespace(broker, topic.namespace, "Namespace not found")
     may_be_created = (
@@ -99,7 +99,7 @@ async def _create_missing(call: Call) -> web.Response:
 
 
 async def _count_of(call: Call) -> tuple[int, dict[str, str]]:
-    """A number, or an object with `partitions` and `properties`."""
+    """Parses a number, or an object with `partitions` and `properties`."""
     value = await call.json()
     properties: dict[str, str] = {}
     if isinstance(value, dict):

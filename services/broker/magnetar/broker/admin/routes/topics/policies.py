@@ -1,5 +1,5 @@
-"""The policies of a topic over HTTP, from the table of fields; of a partitioned topic they hold for each
-partition. `applied=true` asks what holds in the end: the topic's, the namespace's, or the broker's.
+"""Routes of topic policies, from the table of fields; those of a partitioned topic apply to each partition.
+`applied=true` returns the effective value: the topic's, the namespace's or the broker's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def _get(field: PolicyField, call: Call) -> web.Response:
 
 async def _set(field: PolicyField, call: Call) -> web.Response:
     if field.api.value_in_query and field.api.topic in call.request.query:
-        # Without a value it is not set any more, as in Pulsar.
+        # A body without a value removes the policy, as in Pulsar.
         value: Any = call.query_number(field.api.topic, 0) if call.request.query[field.api.topic] else None
     else:
         value = await value_of(field, call, may_be_null=True)
@@ -78,7 +78,7 @@ async def _remove(field: PolicyField, call: Call) -> web.Response:
 
 
 async def _remove_all(call: Call) -> web.Response:
-    """But for permissions, which are none."""
+    """Removes all policies except permissions, which are not policies here."""
 
     def edit(policies: Policies) -> None:
         kept = Policies(permissions=policies.permissions)

@@ -1,4 +1,4 @@
-"""In which clusters a single topic is, over HTTP; messages are not replicated between clusters yet."""
+"""Routes for the replication clusters of a topic; replication is not supported yet."""
 
 from __future__ import annotations
 

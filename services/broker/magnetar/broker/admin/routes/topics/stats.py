@@ -1,4 +1,4 @@
-"""Statistics of topics over HTTP."""
+"""Routes of topic statistics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def _figures(call: Call, topic: Topic) -> dict[str, Any]:
 
 
 async def _offload_failed_ms(call: Call, topic: Topic) -> int:
-    """Only where ledgers are under way can one have failed: other topics cost no look into metadata."""
+    """Returns the time of the last offload failure. Only topics with ledgers in offload read metadata."""
     if not isinstance(topic, PersistentTopic) or not figures_of(topic.ledger.spans.spans).under_way:
         return 0
     return last_failure_ms((await offload_ledgers(call).of_topic(topic.name)).ledgers)
@@ -55,7 +55,7 @@ def plain_wanted(call: Call) -> Wanted:
 
 
 def owner_of(call: Call) -> str:
-    """This broker, as statistics name it."""
+    """Returns the id of this broker for statistics."""
     url = call.broker.urls.http_url
     return url.partition("://")[2] or call.request.host
 
@@ -100,7 +100,7 @@ async def _partitioned_internal_stats(call: Call) -> web.StreamResponse:
 
 
 async def _metadata(call: Call) -> dict[str, object]:
-    """Raises TopicNotFound unless the call's topic is partitioned."""
+    """Returns partitioned metadata. Raises TopicNotFound unless the call's topic is partitioned."""
     if not await partitions_of(call):
         raise TopicNotFound(f"Partitioned Topic {call.topic} not found")
     return metadata_json(await call.broker.partitioned.get(call.topic))

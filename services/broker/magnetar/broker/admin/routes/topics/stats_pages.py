@@ -1,4 +1,6 @@
-"""The statistics of a namespace's topics in pages; Pulsar has a call for each topic, and one for a broker."""
+"""Route of paged statistics of a namespace's topics, in addition to Pulsar's routes for single topics and
+brokers.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,10 @@ LIMIT_MAX: Final = 10_000
 _LIMIT: Final = 1_000
 _SORTED_AT_ONCE: Final = 1_000
 _ASKED_AT_ONCE: Final = 200
-"""Topics that another broker is asked for in one call."""
+"""Maximum topics in one call to another broker."""
 
 _HERE: Final = "here"
-"""Query parameter: only topics of the broker that is asked."""
+"""Query parameter that restricts a call to topics of the called broker."""
 
 
 async def _page(call: Call) -> web.StreamResponse:
@@ -64,15 +66,15 @@ async def _page(call: Call) -> web.StreamResponse:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """The topics of one broker."""
+    """The topics of one broker on a page."""
 
     broker: BrokerRegistration | None
-    """None: this one."""
+    """The broker; None means this one."""
     total: int
 
 
 async def _sections(call: Call, here: int) -> list[_Section]:
-    """All topics of the namespace, by the ids of their brokers."""
+    """Returns all topics of the namespace, grouped by broker id."""
     elsewhere = call.broker.topics_elsewhere
     if elsewhere is None or call.flag(_HERE):
         return [_Section(None, here)]
@@ -87,7 +89,7 @@ async def _sections(call: Call, here: int) -> list[_Section]:
 
 
 def cut(totals: Iterable[int], offset: int, limit: int) -> list[tuple[int, int]]:
-    """Which part of each section is on the page, as its first and how many."""
+    """Returns the part of each section on the page, as (first, count)."""
     found = []
     for total in totals:
         count = max(0, min(limit, total - offset))
@@ -97,7 +99,7 @@ def cut(totals: Iterable[int], offset: int, limit: int) -> list[tuple[int, int]]
 
 
 async def _read(call: Call, broker: BrokerRegistration, first: int, count: int) -> list[tuple[str, Any]]:
-    """In pieces: one that is parsed keeps messages waiting."""
+    """Reads a section in several calls: parsing it at once would delay messages."""
     found: list[tuple[str, Any]] = []
     for at in range(first, first + count, _ASKED_AT_ONCE):
         page = await _ask(call, broker, at, min(_ASKED_AT_ONCE, first + count - at))
@@ -111,7 +113,7 @@ async def _ask(call: Call, broker: BrokerRegistration, offset: int, limit: int) 
 
 
 async def _in_order(call: Call) -> list[TopicView]:
-    """The namespace's loaded topics by their names, sorted in steps: there may be tens of thousands."""
+    """Returns the namespace's loaded topics by name, sorted in steps: there may be tens of thousands."""
     runs: list[list[TopicView]] = [[]]
     namespace = call.namespace
     async for topic in iterate_cooperatively(list(call.broker.topics.values())):

@@ -1,4 +1,4 @@
-"""Routes for the storage of topics: trim, truncate, and compaction, which does not exist yet."""
+"""Routes that trim and truncate topics, and for compaction, which is not supported yet."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 TRUNCATE_LOOKS: Final = 250
-"""How often a call looks whether the ledgers are gone; they go all the same."""
+"""Checks of a call whether the ledgers are deleted; their deletion continues after the call."""
 
 _LOOK_EVERY_S: Final = 0.02
 
 _NOT_RUN: Final = {"status": "NOT_RUN", "lastError": ""}
 _NO_COMPACTION: Final = (
-    "compaction does not exist yet: limit what is kept with retention, or read the whole topic"
+    "compaction is not supported yet: limit retained messages with retention, or read the whole topic"
 )
 
 
@@ -59,24 +59,25 @@ async def _truncate(call: Call) -> web.Response:
 
 
 async def truncate(topic: PersistentTopic) -> None:
-    """Let go what is there now, whether it was read or is retained: cursors first, then the ledgers.
+    """Deletes all present messages, even unread or retained ones: moves the cursors first, then deletes the
+    ledgers.
 
-    What is published from now on stays. The cursors are durable on return, and the ledgers off the topic
-    unless that takes long; then they go as soon as they can, while the topic is loaded. Raises StorageError,
-    ServiceNotReady when the topic is closed meanwhile.
+    Later messages stay. On return the cursors are durable and the ledgers deleted, unless that takes long;
+    then they are deleted while the topic is loaded. Raises StorageError, ServiceNotReady when the topic is
+    closed meanwhile.
     """
     ledger = topic.ledger
     end = await _end_of_what_is_there(topic)
     for subscription in list(topic.subscriptions.values()):
         await skip(subscription, end)
-    # Where messages are deduplicated, the state that is on disk has to include what goes.
+    # With deduplication, the snapshot on disk must include the deleted messages.
     ledger.deduplication.save()
     ledger.retain(replace(ledger.retention, truncated=end))
     await _looking(topic, lambda: not _has(ledger, end))
 
 
 async def _end_of_what_is_there(topic: PersistentTopic) -> Position:
-    """The last entry of the last ledger, which takes no more: a ledger goes as a whole or not at all."""
+    """Closes the last ledger, because only whole ledgers can be deleted; returns its last entry."""
     spans = topic.ledger.spans
     if not spans.spans:
         return topic.ledger.last_confirmed
@@ -92,7 +93,9 @@ async def _end_of_what_is_there(topic: PersistentTopic) -> Position:
 
 
 async def _looking(topic: PersistentTopic, there: Callable[[], bool]) -> None:
-    """Raises ServiceNotReady when the topic is closed, and does nothing more: it is to be asked again."""
+    """Polls until the ledgers are deleted. Raises ServiceNotReady when the topic is closed; the caller has to
+    retry.
+    """
     for _ in range(TRUNCATE_LOOKS):
         if there():
             return

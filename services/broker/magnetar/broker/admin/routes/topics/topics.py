@@ -1,4 +1,4 @@
-"""Topics over HTTP: their lists, and how they are made, unloaded, ended and deleted."""
+"""Routes that list, create, unload, terminate and delete topics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def _list(call: Call) -> web.Response:
 
 
 async def _list_in_bundle(call: Call) -> web.Response:
-    """Topics that are not persistent, as far as they are loaded: others are not there."""
+    """Lists a bundle's non-persistent topics that are loaded: others do not exist."""
     namespace = call.namespace
     await require_namespace(call.broker, namespace, "Namespace does not exist")
     bundle = bundle_in(call, await call.broker.policy_writer.namespace(namespace))
@@ -178,7 +178,7 @@ async def _last_message_id(call: Call) -> web.Response:
 
 
 async def _message_id_at(call: Call) -> web.Response:
-    """The first message at or after a time; the place of the next one when there is none."""
+    """Returns the id of the first message at or after a time, or the next position when there is none."""
     topic = await persistent(call, "Get message ID by timestamp")
     before = await topic.ledger.find_before_publish_time(call.number("timestamp"))
     found = topic.ledger.next_position(before)
@@ -189,7 +189,7 @@ async def _message_id_at(call: Call) -> web.Response:
 
 
 def message_id(position: Position, batch_index: int = -1, partition: int = -1) -> dict[str, int]:
-    """A message id as JSON."""
+    """Returns a message id as JSON."""
     return {
         "ledgerId": position.ledger_id,
         "entryId": position.entry_id,
@@ -309,4 +309,4 @@ LAST: Final = [
         errors={404: "Namespace does not exist", 412: "invalid name; the bundle does not exist"},
     )
 ]
-"""To be tried after everything else that may stand behind a namespace."""
+"""Routes tried after all others that may follow a namespace."""

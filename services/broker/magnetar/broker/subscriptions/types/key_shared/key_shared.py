@@ -1,15 +1,21 @@
-"""Key_Shared: every entry to the consumer that owns its slot, in order within a slot.
+"""Key_Shared: every entry goes to the consumer that owns its slot, in order within a slot.
 
-Three steps, each only when the one before has nothing to do, so that nothing overtakes what is older:
-1. what the source has to deliver again (asked for, left by a consumer that went, delayed until now) goes to
-   the owner of its slot, or waits for it;
-2. what waits for a consumer that can take something goes to it;
-3. new entries are divided among their owners. One whose owner cannot take it waits, with everything newer for
-   the same consumer, and so does what belongs to a slot that drains or that nobody owns. How many may wait is
-   bounded (keySharedLookAheadMsgInReplayThreshold...); at the bound only the first two steps go on.
+Delivery has three steps, each only when the one before has nothing to do, so that no entry overtakes an older
+one:
 
-Which slots drain is a function of who holds and who owns what; it is looked at again when consumers come and
-go, and when a holder acknowledges. Nothing polls, so keySharedUnblockingIntervalMs has no use here.
+1. Entries to redeliver (requested, left by a disconnected consumer, or delayed until now) go to the owner of
+their slot, or wait for it.
+
+2. Waiting entries go to their consumers that have permits.
+
+3. New entries are divided among the owners of their slots. An entry waits if its owner has no permits,
+together with all newer entries for that owner; entries of a draining or unowned slot wait, too. The number of
+waiting entries is bounded (keySharedLookAheadMsgInReplayThreshold...); at the bound only the first two steps
+run.
+
+The draining slots follow from the unacknowledged entries and the slot owners; they are computed again when
+consumers connect or disconnect, and when a holder acknowledges. Nothing polls, so
+keySharedUnblockingIntervalMs is not used.
 """
 
 from __future__ import annotations
@@ -48,7 +54,7 @@ class KeySharedType(SubscriptionType[KeySharedDispatcher[Consumer]]):
     sub_type: ClassVar[SubType.ValueType] = SubType.Key_Shared
     individual: ClassVar[bool] = True
     turn_entries_max: ClassVar[int] = 300
-    """Fewer than on other types: each entry's key is looked at, and entries are divided among consumers."""
+    """Fewer than on other types: each entry's key is hashed, and entries are divided among consumers."""
 
     def dispatcher(
         self, first: Consumer, topic: str, config: DispatchConfig
@@ -110,14 +116,16 @@ class KeySharedDelivery(IndividualDelivery):
         self._waiting: dict[Consumer, WaitingEntries] = {}
         self._held_bytes = 0
         self._held: dict[int, list[int]] = {}
-        """By slot, packed: entries of slots that drain or have no owner."""
+        """Packed entries of draining or unowned slots, by slot."""
         self._held_count = 0
         self._left: list[int] = []
-        """Packed: entries that waited for consumers that are gone, until it is known for whom they do now."""
+        """Packed entries that waited for disconnected consumers, until their new owners are computed."""
         self._owners_moved = False
-        """Consumers came or went, and what follows from it is to be found before anything is delivered."""
+        """True when consumers connected or disconnected and the slot owners must be computed again before the
+        next delivery.
+        """
 
-    # -- what others look at
+    # -- for statistics
 
     @property
     def draining(self) -> DrainingSlots[Consumer]:
@@ -125,7 +133,7 @@ class KeySharedDelivery(IndividualDelivery):
 
     @property
     def waiting(self) -> int:
-        """Entries that were looked at and wait."""
+        """Number of examined entries that wait."""
         return sum(map(len, self._waiting.values())) + self._held_count + len(self._left)
 
     @property
@@ -133,8 +141,8 @@ class KeySharedDelivery(IndividualDelivery):
         if self.waiting < self._look_ahead_max:
             return None
         return (
-            f"{self.waiting} entries wait for consumers that cannot take them, {self._held_count} of them in "
-            f"{len(self._held)} slots that drain or have no owner: no more is read"
+            f"{self.waiting} entries wait for consumers without permits, {self._held_count} of them in "
+            f"{len(self._held)} draining or unowned slots: reading is paused"
         )
 
     @property
@@ -144,7 +152,7 @@ class KeySharedDelivery(IndividualDelivery):
         bounds = [each for each in (per_consumer, self._config.look_ahead_per_subscription) if each]
         return min(bounds, default=self._config.subscription_unacked_max or 200_000)
 
-    # -- consumers come and go
+    # -- connecting and removing consumers
 
     def consumer_added(self, consumer: Consumer) -> None:
         consumer.pending = SlotPendingAcks()
@@ -160,13 +168,15 @@ class KeySharedDelivery(IndividualDelivery):
         self._move_owners()
 
     def _move_owners(self) -> None:
-        """Once for all that come and go together: it looks at everything that is held and that waits."""
+        """Schedules one recomputation for all consumers that connect or disconnect together: it visits every
+        held and waiting entry.
+        """
         if not self._owners_moved:
             self._owners_moved = True
             asyncio.get_running_loop().call_soon(self._owners_changed)
 
     def _owners_changed(self) -> None:
-        """Slots moved: find those that drain now, and whom each waiting entry waits for."""
+        """Computes the draining slots and the consumer of each waiting entry after slots have moved."""
         if not self._owners_moved:
             return
         self._owners_moved = False
@@ -196,7 +206,7 @@ class KeySharedDelivery(IndividualDelivery):
         return settled
 
     def _release(self, slots: Iterable[int]) -> None:
-        """These slots drain no more: what they held back waits for their owners."""
+        """Ends the draining of slots: their held entries wait for their owners."""
         for slot in slots:
             held = self._held.pop(slot, ())
             self._held_count -= len(held)
@@ -217,7 +227,7 @@ class KeySharedDelivery(IndividualDelivery):
         self._waiting.clear()
         self._let_go()
 
-    # -- memory of what waits with its bytes
+    # -- memory of waiting entries
 
     def give_back(self) -> None:
         """Releases memory of waiting entries; they are read again when they can be sent."""
@@ -226,7 +236,7 @@ class KeySharedDelivery(IndividualDelivery):
         self._let_go()
 
     def _keep(self, byte_count: int) -> bool:
-        """Room for the bytes of what begins to wait."""
+        """Reserves memory for the bytes of entries that begin to wait; returns False without room."""
         if self._held_bytes + byte_count > self._config.read_bytes_max or not self._budget.has_room(
             byte_count
         ):
@@ -236,7 +246,7 @@ class KeySharedDelivery(IndividualDelivery):
         return True
 
     def _let_go(self, byte_count: int | None = None) -> None:
-        """So many of the bytes that waited do not any more; None: all."""
+        """Releases memory of entries that no longer wait; None: all of it."""
         released = self._held_bytes if byte_count is None else byte_count
         if released:
             self._held_bytes -= released
@@ -257,7 +267,7 @@ class KeySharedDelivery(IndividualDelivery):
     def _deliver_again(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
         peeked = self._source.peek(entries_max)
         if not self._source.replaying:
-            # All of it is gone, acknowledged meanwhile: what waits, or is new, may go on.
+            # All of these entries were acknowledged meanwhile: continue with waiting or new ones.
             return 1, 0
         if peeked is None:
             return None
@@ -268,7 +278,7 @@ class KeySharedDelivery(IndividualDelivery):
         return self._one_by_one(self._outlet.within(run, entries_max, bytes_max))
 
     def _one_by_one(self, run: Run) -> tuple[int, int]:
-        """Entries that may have been delivered before: each with what the cursor knows of it."""
+        """Sends entries that may have been delivered before, each with its state from the cursor."""
         self._source.advance(len(run.entries))
         ledger_id = run.ledger_id
         size = 0
@@ -288,7 +298,9 @@ class KeySharedDelivery(IndividualDelivery):
         return len(run.entries), size
 
     def _is_next(self, consumer: Consumer, packed: int) -> bool:
-        """Nothing waits for the consumer that is older; the entry itself may, where it became due as well."""
+        """Whether no older entry waits for the consumer; the entry itself may wait, if it became due as
+        well.
+        """
         waiting = self._waiting.get(consumer)
         if waiting is None:
             return True
@@ -296,7 +308,7 @@ class KeySharedDelivery(IndividualDelivery):
         return oldest is None or packed <= oldest
 
     def _wait_again(self, packed: int) -> None:
-        """An entry, known by its position, waits for its slot or for the slot's owner."""
+        """Makes an entry, given by its position, wait for its slot or for the slot's owner."""
         slot = unpack(packed)[2]
         draining = self.draining.slots.get(slot)
         if draining is not None:
@@ -317,7 +329,7 @@ class KeySharedDelivery(IndividualDelivery):
         return waiting
 
     def _deliver_waiting(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
-        """Waiting entries of consumers with permits, by turns; None without one."""
+        """Sends waiting entries to consumers with permits, in turns; None without one."""
         entries = size = 0
         again: list[tuple[int, int]] = []
         for consumer, waiting in list(self._waiting.items()):
@@ -327,7 +339,7 @@ class KeySharedDelivery(IndividualDelivery):
             before = entries
             while capacity > 0 and size < bytes_max:
                 if waiting.reads_again:
-                    # They come back by the first step; its shares go on after that.
+                    # The first step delivers them again; the consumer's shares continue after that.
                     taken = waiting.take_again(capacity)
                     again += taken
                     entries += len(taken)
@@ -344,13 +356,13 @@ class KeySharedDelivery(IndividualDelivery):
             if not waiting:
                 del self._waiting[consumer]
             elif entries > before:
-                # It had its turn: behind the others, which this step may not come to.
+                # It had its turn: move it behind the others, which this step may not reach.
                 self._waiting[consumer] = self._waiting.pop(consumer)
         self._source.replay_all(again)
         return (entries, size) if entries else None
 
     def _send_unacked(self, consumer: Consumer, share: Share) -> None:
-        """Send what has waited, but for what was acknowledged meanwhile (it expired, or was skipped)."""
+        """Sends waiting entries, without those acknowledged meanwhile (expired or skipped)."""
         is_acked, ledger_id = self._cursor.is_acked, share.ledger_id
         acked = [is_acked(ledger_id, entry_id) for entry_id in share.entry_ids]
         if not any(acked):
@@ -391,10 +403,10 @@ class KeySharedDelivery(IndividualDelivery):
         return any(consumer.sends_entry_metadata for consumer in self._consumers)
 
     def _with_following(self, run: Run, entries_max: int, bytes_max: int) -> Run:
-        """The run and those that follow it at once, as one: dividing costs by run and consumer.
+        """Joins the run with the runs directly after it: the cost of dividing is per run and consumer.
 
-        Only entries of one message each; what they share as a run (when they came, the index of the first)
-        is nobody's business any more.
+        Joins only runs of single messages; attributes of a run (its time, the index of its first entry) are
+        not needed any more.
         """
         source = self._source
         entries, size = list(run.entries), run.byte_length
@@ -418,12 +430,12 @@ class KeySharedDelivery(IndividualDelivery):
         return Run(entries, ledger_id=run.ledger_id, first_entry_id=run.first_entry_id, byte_length=size)
 
     def _divide(self, run: Run) -> None:
-        """Give new entries to the owners of their slots."""
+        """Sends new entries to the owners of their slots."""
         selector, draining = self._dispatcher.selector, self.draining.slots
         bounds, owners = selector.bounds, selector.owners
         slots = slots_of(run.entries)
         indexes: defaultdict[Consumer | None, list[int]] = defaultdict(list)
-        # None: in a slot that drains or has no owner.
+        # None: in a draining or unowned slot.
         if draining:
             for index, slot in enumerate(slots):
                 indexes[None if slot in draining else owners[bisect_left(bounds, slot)]].append(index)
@@ -434,7 +446,7 @@ class KeySharedDelivery(IndividualDelivery):
             self._wait_again(pack(run.ledger_id, run.first_entry_id + index, slots[index]))
         metadata: Sequence[bytes] | None = None
         for consumer, of_consumer in indexes.items():
-            assert consumer is not None, "taken out before"
+            assert consumer is not None, "removed before"
             if consumer.sends_entry_metadata and metadata is None:
                 metadata = run_entry_metadata(
                     run.publish_time_ms, run.first_index, len(run.entries), run.message_counts
@@ -445,7 +457,7 @@ class KeySharedDelivery(IndividualDelivery):
             )
 
     def _give(self, consumer: Consumer, share: Share) -> None:
-        """Send what the consumer can take; the rest waits for it."""
+        """Sends as many entries as the consumer has permits for; the others wait."""
         waiting = self._waiting.get(consumer)
         if waiting is None:
             capacity = consumer.capacity
@@ -465,7 +477,7 @@ class KeySharedDelivery(IndividualDelivery):
     # -- sending
 
     def _send_in_slot(self, consumer: Consumer, run: Run, slot: int) -> None:
-        """Send one entry with what the cursor knows of it."""
+        """Sends one entry with its state from the cursor."""
         pending = slot_pending(consumer)
         messages = self._outlet.send_one(consumer, run, individual=True)
         pending.add_in_slot(run.ledger_id, run.first_entry_id, messages, slot)
@@ -473,7 +485,7 @@ class KeySharedDelivery(IndividualDelivery):
         self._outlet.count(run.ledger_id, run.first_entry_id, messages, run.byte_length)
 
     def _send_share(self, consumer: Consumer, share: Share) -> None:
-        """Send new entries, whole."""
+        """Sends complete new entries."""
         messages, byte_count = share.messages, share.byte_length
         ledger_id, entry_ids = share.ledger_id, share.entry_ids
         consumer.deliver_entries(ledger_id, entry_ids, share.entries, messages, byte_count, share.metadata)

@@ -1,7 +1,7 @@
 """The unacknowledged entries of one consumer of a Key_Shared subscription, with their slots.
 
 Messages and slot share one number (messages << 16 | slot), so that adding many entries is one C call and an
-acknowledgement one `pop`, as on Shared; slots are looked at only when owners change or while some drain.
+acknowledgement one `pop`, as on Shared; slots are read only when owners change or while some drain.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class SlotPendingAcks(PendingAcks):
         slots: Sequence[int],
         message_counts: Sequence[int] | None,
     ) -> None:
-        """Add entries that were just delivered whole; each is one message when `message_counts` is None."""
+        """Adds entries that were just delivered completely; each is one message when `message_counts` is
+        None.
+        """
         entries = self._ledgers.setdefault(ledger_id, {})
         if message_counts is None:
             entries.update(zip(entry_ids, [_ONE_MESSAGE | slot for slot in slots], strict=True))
@@ -48,15 +50,15 @@ class SlotPendingAcks(PendingAcks):
             self.messages += sum(message_counts)
 
     def add_in_slot(self, ledger_id: int, entry_id: int, messages: int, slot: int) -> None:
-        """Add one delivered entry, of which `messages` are unacknowledged."""
+        """Adds one delivered entry, of which `messages` are unacknowledged."""
         self._ledgers.setdefault(ledger_id, {})[entry_id] = messages << _SLOT_BITS | slot
         self.messages += messages
 
     def add(self, ledger_id: int, entry_id: int, messages: int) -> None:
-        raise AssertionError("entries of a Key_Shared consumer are added with their slot")
+        raise AssertionError("entries of a Key_Shared consumer must be added with their slot")
 
     def add_run(self, run: Run) -> None:
-        raise AssertionError("entries of a Key_Shared consumer are added with their slot")
+        raise AssertionError("entries of a Key_Shared consumer must be added with their slot")
 
     def remove(self, ledger_id: int, entry_id: int) -> int:
         entries = self._ledgers.get(ledger_id)
@@ -100,7 +102,7 @@ class SlotPendingAcks(PendingAcks):
             entries[entry_id] = messages << _SLOT_BITS | packed & _SLOT
 
     def in_slots(self) -> Counter[int]:
-        """Count the pending entries of each slot."""
+        """Counts the pending entries of each slot."""
         counts: Counter[int] = Counter()
         for entries in self._ledgers.values():
             counts.update([packed & _SLOT for packed in entries.values()])
@@ -108,7 +110,7 @@ class SlotPendingAcks(PendingAcks):
 
 
 def slot_pending(consumer: Consumer) -> SlotPendingAcks:
-    """Return the pending entries of a consumer of a Key_Shared subscription."""
+    """Returns the pending entries of a consumer of a Key_Shared subscription."""
     pending = consumer.pending
     assert isinstance(pending, SlotPendingAcks), "set when the consumer was added"
     return pending

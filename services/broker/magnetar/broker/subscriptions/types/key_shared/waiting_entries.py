@@ -1,8 +1,8 @@
-"""Entries of a Key_Shared subscription that were looked at and wait for their consumer.
+"""Examined entries of a Key_Shared subscription that wait for their consumer.
 
-A consumer that cannot take more holds up its own slots only: dispatch looks ahead, and what belongs to that
-consumer waits here, oldest first. Some of it with its bytes, as many as there is memory for; the rest by
-position, to be read again. Pure state, no I/O.
+A consumer without permits delays only its own slots: dispatch looks ahead, and entries for that consumer wait
+here, oldest first. Some are kept with their bytes, as far as memory allows; the others by position, to be
+read again. Pure state, no I/O.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SLOT_BITS: Final = 16
 
 
 def pack(ledger_id: int, entry_id: int, slot: int) -> int:
-    """One number for an entry and its slot; numbers sort as positions do."""
+    """Packs an entry and its slot into one number; numbers sort like positions."""
     return (ledger_id << _ENTRY_BITS | entry_id) << _SLOT_BITS | slot
 
 
 def unpack(packed: int) -> tuple[int, int, int]:
-    """(ledger id, entry id, slot)."""
+    """Unpacks (ledger id, entry id, slot)."""
     position = packed >> _SLOT_BITS
     return position >> _ENTRY_BITS, position & (1 << _ENTRY_BITS) - 1, packed & (1 << _SLOT_BITS) - 1
 
@@ -43,11 +43,11 @@ class Share:
     message_counts: Sequence[int] | None
     """Messages by entry; None when every entry is one message."""
     metadata: Sequence[bytes] | None
-    """BrokerEntryMetadata by entry, for a client that wants it."""
+    """BrokerEntryMetadata by entry, for a client that requests it."""
 
     @property
     def first(self) -> int:
-        """Its first entry, packed."""
+        """The first entry, packed."""
         return pack(self.ledger_id, self.entry_ids[0], self.slots[0])
 
     @property
@@ -59,7 +59,7 @@ class Share:
         return sum(map(len, self.entries))
 
     def part(self, start: int, stop: int) -> Share:
-        """Some of the entries, by index."""
+        """Returns some of the entries, by index."""
         return Share(
             self.ledger_id,
             self.entry_ids[start:stop],
@@ -70,7 +70,7 @@ class Share:
         )
 
     def packed(self) -> list[int]:
-        """Its entries by position, with their slots."""
+        """The entries by position, with their slots, packed."""
         ledger_id = self.ledger_id
         return [
             pack(ledger_id, entry_id, slot) for entry_id, slot in zip(self.entry_ids, self.slots, strict=True)
@@ -80,9 +80,9 @@ class Share:
 def share_of(
     run: Run, slots: Sequence[int], indexes: Sequence[int], metadata: Sequence[bytes] | None
 ) -> Share:
-    """Some entries of a run, by index; `slots` and `metadata` are those of all its entries."""
+    """Returns some entries of a run, by index; `slots` and `metadata` are those of the whole run."""
     if len(indexes) == 1:
-        # One item is no tuple to an itemgetter.
+        # An itemgetter of one item returns no tuple.
         pick: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(slice(indexes[0], indexes[0] + 1))
     else:
         pick = itemgetter(*indexes)
@@ -100,7 +100,7 @@ class WaitingEntries:
     """Waiting entries of one consumer, in three parts taken in this order.
 
     `again`: by position, a heap: delivered before, or read long ago. `shares`: with their bytes, newer than
-    what `again` has of the same slot. `beyond`: by position, newer than all of it.
+    the entries of the same slot in `again`. `beyond`: by position, newer than all others.
     """
 
     __slots__ = ("_again", "_beyond", "_shares", "_shares_count")
@@ -116,22 +116,23 @@ class WaitingEntries:
 
     @property
     def reads_again(self) -> bool:
-        """True when the oldest have to be read again before anything else."""
+        """True when the oldest entries have to be read again before any other."""
         if not self._again and not self._shares and self._beyond:
             self._again, self._beyond = self._beyond, []
         return bool(self._again)
 
     @property
     def oldest(self) -> int | None:
-        """The first entry that waits, packed."""
+        """The first waiting entry, packed."""
         if self.reads_again:
             return self._again[0]
         return self._shares[0].first if self._shares else None
 
     def add_again(self, packed: int) -> int:
-        """An entry that may be older than others; returns how many bytes do not wait any more because of it.
+        """Adds an entry that may be older than others; returns how many bytes were dropped because of it.
 
-        What is older is taken first, so it may not come before shares that are.
+        The oldest entries are taken first, so shares that are older must lose their bytes and be read again,
+        too.
         """
         dropped = 0
         if self._shares and packed >= self._shares[0].first:
@@ -140,21 +141,21 @@ class WaitingEntries:
         return dropped
 
     def add_share(self, share: Share) -> None:
-        """Entries newer than all that wait; only while `keeps_bytes`."""
+        """Adds entries newer than all waiting ones; only while `keeps_bytes`."""
         self._shares.append(share)
         self._shares_count += len(share.entry_ids)
 
     def add_beyond(self, packed: Iterable[int]) -> None:
-        """Entries newer than all that wait, ascending, without their bytes."""
+        """Adds entries newer than all waiting ones, ascending, without their bytes."""
         self._beyond.extend(packed)
 
     @property
     def keeps_bytes(self) -> bool:
-        """False once something without bytes waits behind the shares; what is newer goes behind it."""
+        """False once entries without bytes wait behind the shares; newer ones are then added behind them."""
         return not self._beyond
 
     def take_again(self, count: int) -> list[tuple[int, int]]:
-        """Up to `count` (ledger id, entry id) to be read again, oldest first; they wait here no more."""
+        """Removes and returns up to `count` (ledger id, entry id) to be read again, oldest first."""
         taken: list[tuple[int, int]] = []
         while self._again and len(taken) < count:
             ledger_id, entry_id, _ = unpack(heappop(self._again))
@@ -162,7 +163,9 @@ class WaitingEntries:
         return taken
 
     def take_share(self, messages_max: int) -> Share | None:
-        """The oldest entries with their bytes, as many as fit; only when nothing is to be read again."""
+        """Removes and returns the oldest entries with their bytes, as many as fit; only when no entry has to
+        be read again.
+        """
         if not self._shares:
             return None
         share = self._shares[0]
@@ -176,7 +179,7 @@ class WaitingEntries:
         return share
 
     def drop_bytes(self) -> int:
-        """Everything waits by position only; returns how many bytes that were."""
+        """Drops all bytes, so that every entry waits by position only; returns the number of bytes."""
         dropped = sum([share.byte_length for share in self._shares])
         for share in self._shares:
             self._again.extend(share.packed())
@@ -188,7 +191,7 @@ class WaitingEntries:
         return dropped
 
     def take_all(self) -> list[int]:
-        """Everything by position; nothing waits any more."""
+        """Removes and returns all entries by position."""
         self.drop_bytes()
         everything, self._again = self._again, []
         return everything
