@@ -15,6 +15,7 @@ from tests.integration.harness import StandaloneServer, eventually
 from tests.integration.raw.transcript import line
 
 SETTINGS = {"magnetarSegmentSizeBytes": str(4 << 20)}
+CALLS = pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
 
 
 @pytest.fixture
