@@ -268,6 +268,10 @@ class Unauthorized(BrokerError):
     """The principal may not do this."""
 
 
+class AuthenticationFailed(BrokerError):
+    """A credential is missing or not accepted. The text never says why; the log does."""
+
+
 class UnsupportedVersion(BrokerError):
     """The peer's protocol version is too old."""
 
