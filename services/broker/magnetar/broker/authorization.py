@@ -6,8 +6,10 @@ principal may do everything; a configuration that switches authorization on stop
 
 from __future__ import annotations
 
+from magnetar.common.security.principal import Principal
 
-def authorize(principal: str | None, action: str, resource: str) -> None:
+
+def authorize(principal: Principal | None, action: str, resource: str) -> None:
     """Return when `principal` may do `action` ('produce', 'consume', 'lookup', 'admin') on `resource`.
 
     Raises Unauthorized otherwise, which this version never does.

@@ -6,6 +6,7 @@ in that sense, too, since clients ask for them.
 
 from __future__ import annotations
 
+from importlib.metadata import version as version_of
 from typing import Final
 
 from magnetar.broker.peer import Peer
@@ -25,3 +26,7 @@ def tell_closed(peer: Peer, frame: bytes) -> None:
         peer.write(frame)
     elif peer.connected:
         peer.close("its producer or consumer is closed, which its version of the protocol has no word for")
+
+
+SERVER_VERSION: Final = f"Magnetar {version_of('magnetar-broker')}"
+"""Name and version that clients are told."""

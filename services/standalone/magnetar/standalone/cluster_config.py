@@ -12,6 +12,7 @@ from magnetar.common.config.settings import setting
 from magnetar.common.control.config import ControlConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
+from magnetar.common.security.authentication.provider_table import authentication_problems
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.standalone.broker_front import advertised, contradictions
@@ -116,7 +117,7 @@ class ClusterBrokerConfig:
 
     def problems(self) -> list[str]:
         """All problems between values that are each valid."""
-        found = []
+        found = authentication_problems(self.broker.authentication)
         if not self.broker.cluster_name:
             found.append("clusterName has to be given: the name that the bookies of this cluster use too")
         if not self.metadata.url.startswith(_ETCD):

@@ -1,4 +1,1 @@
-"""Security: identities of callers and how they are proved.
-
-Packages that only some settings need are imported where such a setting is used.
-"""
+"""Security: identities, rights, TLS and audit, for every service."""
