@@ -34,6 +34,6 @@ class Identity:
     expires_at: float | None = None
     """Seconds since 1970 UTC; None for a credential that does not expire."""
     key: str = field(default="", repr=False)
-    """What the provider needs to check later whether the credential was revoked; opaque to all others."""
+    """Input of the provider's later checks whether the credential was revoked; opaque to all others."""
     provider: str = ""
     """Class name of the provider that accepted it; empty for the anonymous role."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urljoin, urlsplit
 
 from magnetar.common.security.authentication.config import OpenIdConfig
 
@@ -34,23 +35,22 @@ class IssuerHttp:
     async def fetch(self, url: str) -> bytes:
         """Return the document. Raises OSError or ValueError."""
         import aiohttp
-        from yarl import URL
 
-        at = URL(url)
+        at = url
         for _ in range(REDIRECTS_MAX + 1):
             try:
                 async with self._opened().get(at, allow_redirects=False) as response:
                     if response.status not in (301, 302, 303, 307, 308):
                         if response.status != 200:
-                            raise ValueError(f"{at.host} answered with status {response.status}")
+                            raise ValueError(f"{_origin(at)} answered with status {response.status}")
                         return await _bounded(response)
-                    to = at.join(URL(response.headers.get("Location", "")))
+                    to = urljoin(at, response.headers.get("Location", ""))
             except (aiohttp.ClientError, TimeoutError) as error:
-                raise OSError(f"{at.host} cannot be reached: {type(error).__name__}: {error}") from error
-            if to.origin() != at.origin():
-                raise ValueError(f"{at.host} redirects to another host")
+                raise OSError(f"{_origin(at)} cannot be reached: {type(error).__name__}: {error}") from error
+            if _origin(to) != _origin(at):
+                raise ValueError(f"{_origin(at)} redirects to another host")
             at = to
-        raise ValueError(f"{at.host} redirects more than {REDIRECTS_MAX} times")
+        raise ValueError(f"{_origin(at)} redirects more than {REDIRECTS_MAX} times")
 
     async def close(self) -> None:
         """Close connections; idempotent."""
@@ -80,3 +80,8 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
         if len(content) > DOCUMENT_BYTES_MAX:
             raise ValueError(f"the document has more than {DOCUMENT_BYTES_MAX} bytes")
     return content
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

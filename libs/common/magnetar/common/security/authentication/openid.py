@@ -49,7 +49,7 @@ class Documents(Protocol):
 
 
 class _Issuer:
-    """What is known of an issuer."""
+    """The keys of an issuer, and when they were fetched."""
 
     def __init__(self) -> None:
         self.keys: dict[str, VerificationKey] | None = None

@@ -1,4 +1,4 @@
-"""What the authenticator expects of a provider."""
+"""The interface of a provider of authentication."""
 
 from __future__ import annotations
 

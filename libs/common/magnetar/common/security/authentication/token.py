@@ -41,7 +41,10 @@ class TokenProvider:
                 "magnetarTokenKeys", config.keys, lambda content: parse_key_set(content, secrets=True)
             )
         if self._key is None and self._keys is None:
-            raise ValueError("tokenSecretKey, tokenPublicKey and magnetarTokenKeys are all empty; set one")
+            raise ValueError(
+                f"{config.setting_prefix}tokenSecretKey, {config.setting_prefix}tokenPublicKey and "
+                "magnetarTokenKeys are all empty; set one"
+            )
         self._revocations: Reloaded[Revocations] | None = None
         if config.revocations:
             self._revocations = Reloaded("magnetarTokenRevocations", config.revocations, parse_revocations)
@@ -93,12 +96,13 @@ class TokenProvider:
 
 def _classic_key(config: TokenConfig) -> Reloaded[VerificationKey] | None:
     """The key of tokenSecretKey, otherwise of tokenPublicKey; None without either. Raises ValueError."""
+    prefix = config.setting_prefix
     if config.secret_key:
-        return Reloaded("tokenSecretKey", config.secret_key, secret_key)
+        return Reloaded(f"{prefix}tokenSecretKey", config.secret_key, secret_key)
     if not config.public_key:
         return None
     try:
         family = family_of(config.public_algorithm)
     except ValueError as error:
-        raise ValueError(f"tokenPublicAlg: {error}") from error
-    return Reloaded("tokenPublicKey", config.public_key, lambda data: public_key(data, family))
+        raise ValueError(f"{prefix}tokenPublicAlg: {error}") from error
+    return Reloaded(f"{prefix}tokenPublicKey", config.public_key, lambda data: public_key(data, family))
