@@ -412,6 +412,8 @@ class Connection(asyncio.Protocol):
         """Lifts the limits of connections that have not authenticated."""
         self._wire.limit_frames(None)
         self._connections.admit(self)
+        self._keep_alive.cancel()
+        self._keep_alive = self._loop.call_later(self._look_s, self._check_alive)
 
     def _pause_reading(self, why: str) -> None:
         if not self._pauses and not self._transport.is_closing():

@@ -121,6 +121,20 @@ def test_the_principal_is_kept_with_the_request_and_impossible_roles_are_refused
     assert [(each.role, each.original) for each in found] == ([] if expected is None else [expected])
 
 
+def test_an_error_of_a_provider_is_no_way_in_and_tells_nothing(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        secure(http)
+
+        async def fail(*_: Any) -> None:
+            raise RuntimeError("a secret")
+
+        http.broker.authenticator.authenticate_http = fail  # type: ignore[union-attr, assignment]
+        status, answer = await ask(http, CLUSTERS, TOKEN)
+        assert (status, "a secret" in str(answer)) == (500, False)
+
+    serving(body)
+
+
 def test_anonymous_is_for_requests_without_credentials_only(serving: Serving) -> None:
     async def body(http: Http) -> None:
         secure(http, "anyone")

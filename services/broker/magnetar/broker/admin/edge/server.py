@@ -55,7 +55,7 @@ _CONNECTIONS_REFUSED: Final = Counter(
 def create_app(broker: BrokerView, routes: Iterable[Route]) -> web.Application:
     """Return the application that serves these routes of `broker`."""
     bound = bounded(REQUESTS_MAX, failed, but_not=_NOT_BOUNDED)
-    middlewares = [refuse_other_sites(failed), authenticated, bound, _errors, _whole]
+    middlewares = [refuse_other_sites(failed), _errors, authenticated, bound, _whole]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     log_requests(app, _LOGGER)
     app[BROKER] = broker
