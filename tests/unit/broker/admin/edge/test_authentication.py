@@ -128,7 +128,7 @@ def test_an_error_of_a_provider_is_no_way_in_and_tells_nothing(serving: Serving)
         async def fail(*_: Any) -> None:
             raise RuntimeError("a secret")
 
-        http.broker.authenticator.authenticate_http = fail  # type: ignore[union-attr, assignment]
+        http.broker.authenticator.authenticate_http = fail  # type: ignore[union-attr, method-assign]
         status, answer = await ask(http, CLUSTERS, TOKEN)
         assert (status, "a secret" in str(answer)) == (500, False)
 
