@@ -94,3 +94,10 @@ def spark() -> click.Command:
     from magnetar.cli.jobs.spark import spark
 
     return spark
+
+
+@main.lazily
+def tokens() -> click.Command:
+    from magnetar.cli.tokens import tokens
+
+    return tokens

@@ -13,6 +13,8 @@ _EXTRAS: Final = {
     "magnetar.discovery": "discovery",
     "magnetar.ledger": "all",
     "aiohttp": "all",
+    "cryptography": "all",
+    "jwt": "all",
     "rich": "all",
 }
 """Extra of this distribution that installs an optional package, by package."""

@@ -24,6 +24,7 @@ BROKER = cast(
         connections=0,
         namespaces=None,
         not_ready=None,
+        authenticator=None,
         leaving=None,
         cluster=None,
     ),

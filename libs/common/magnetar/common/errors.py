@@ -272,6 +272,10 @@ class Unauthorized(BrokerError):
     """The principal is not authorized for this operation."""
 
 
+class AuthenticationFailed(BrokerError):
+    """A credential is missing or not accepted. The text never says why; the log does."""
+
+
 class UnsupportedVersion(BrokerError):
     """The peer's protocol version is too old."""
 

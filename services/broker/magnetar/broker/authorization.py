@@ -6,9 +6,11 @@ principal may do everything; a configuration that enables authorization stops th
 
 from __future__ import annotations
 
+from magnetar.common.security.principal import Principal
 
-def authorize(principal: str | None, action: str, resource: str) -> None:
-    """Checks that `principal` may do `action` ('produce', 'consume', 'lookup', 'admin') on `resource`.
+
+def authorize(principal: Principal | None, action: str, resource: str) -> None:
+    """Return when `principal` may do `action` ('produce', 'consume', 'lookup', 'admin') on `resource`.
 
     Raises Unauthorized otherwise, which this version never does.
     """

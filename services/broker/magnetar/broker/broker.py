@@ -18,6 +18,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.handlers.client import Services
+from magnetar.broker.handlers.credentials import close_if_revoked
 from magnetar.broker.health.health_checks import HealthChecks
 from magnetar.broker.health.heartbeat_topic import HeartbeatTopic
 from magnetar.broker.housekeeping import Housekeeping
@@ -52,7 +53,9 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.common.security.authentication.provider_table import open_authenticator
 from magnetar.ledger.ledger_store import Obstacle
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_intents
@@ -103,6 +106,10 @@ class Broker:
         self.topics_elsewhere: TopicsElsewhere | None = None
         """Reads the topics that other brokers have loaded; None without other brokers."""
         self._leads: Callable[[], bool] = lambda: True
+        self.authenticator = open_authenticator(config.authentication)
+        """Checks who clients are; None with authentication off."""
+        self.proxy_roles: frozenset[str] | None = None
+        """Roles of proxies; None with authorization off."""
         self.ownership: Ownership
         if cluster is None:
             self.ownership = SoleOwnership(self.namespaces, self.urls)
@@ -230,7 +237,13 @@ class Broker:
             ownership=self.ownership,
             spawn=self._tasks.spawn,
             budget=self._budget,
+            authenticator=self.authenticator,
+            proxy_roles=self.proxy_roles,
         )
+        if self.authenticator is not None:
+            self.authenticator.on_change(self._credentials_changed)
+            every_s = config.authentication.files_check_s
+            self._tasks.spawn(self.authenticator.follow_files(every_s), "authentication files")
         self.listener = Listener(services)
         host = config.listener.bind_address
         self.port = await self.listener.start(host, config.listener.broker_service_port)
@@ -282,6 +295,14 @@ class Broker:
         self._budget.limit_publishes()
         self._registry.rates_changed()
         self.policies.configuration_changed()
+
+    def _credentials_changed(self) -> None:
+        self._tasks.spawn(self._close_revoked(), "revoked credentials")
+
+    async def _close_revoked(self) -> None:
+        """Closes the connections whose credentials were revoked."""
+        async for connection in iterate_cooperatively(self.listener or ()):
+            close_if_revoked(connection.client)
 
     def prove_ownership(self, lease: Lease) -> None:
         """Makes topics prove their ownership whenever the broker's metadata session may have expired."""
@@ -339,6 +360,8 @@ class Broker:
         await self.policies.close()
         await self.namespaces.close()
         await self._tasks.close()
+        if self.authenticator is not None:
+            await self.authenticator.close()
         await self.cold.close()
 
     # -- called by the admin API

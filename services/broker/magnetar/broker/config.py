@@ -17,6 +17,7 @@ from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.topics.config import DeduplicationConfig, PublishConfig, TopicConfig
 from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
 from magnetar.common.config.settings import setting
+from magnetar.common.security.authentication.config import AuthenticationConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,7 @@ class BrokerConfig:
         minimum=0,
     )
     listener: ListenerConfig = field(default_factory=ListenerConfig)
+    authentication: AuthenticationConfig = field(default_factory=AuthenticationConfig)
     publish: PublishConfig = field(default_factory=PublishConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     dispatch: DispatchConfig = field(default_factory=DispatchConfig)

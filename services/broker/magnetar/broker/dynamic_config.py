@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.stored_values import change_value, read_value
 from magnetar.common.config.setting_values import read_value as read_setting
-from magnetar.common.config.setting_values import settings_of, show_value
+from magnetar.common.config.setting_values import settings_of, show_setting, show_value
 from magnetar.common.errors import DataCorruption, MetadataError, UnsupportedFormat, WatchLost
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
@@ -135,8 +135,11 @@ class DynamicConfig:
         return {} if found is None else dict(found.values)
 
     def running(self) -> dict[str, str]:
-        """Returns all current settings of this broker, in the format of a configuration file."""
-        return {key: show_value(getattr(*place)) for key, place in self._places.items()}
+        """Every setting of this broker as it is now, as in a configuration file; secrets are hidden."""
+        return {
+            key: show_setting(self._settings[key].info, getattr(*place))
+            for key, place in self._places.items()
+        }
 
     async def set(self, key: str, text: str) -> None:
         """Changes a setting on every broker; on return this broker has applied it.

@@ -46,6 +46,12 @@ class ListenerConfig:
         key="keepAliveIntervalSeconds",
         minimum=1,
     )
+    connections_per_ip_max: int = setting(
+        0,
+        "Connections accepted at once from one client address; 0 is no limit.",
+        key="brokerMaxConnectionsPerIp",
+        minimum=0,
+    )
     liveness_check_timeout_ms: int = setting(
         5_000,
         "Milliseconds to wait for a liveness response of an existing producer or consumer before a "

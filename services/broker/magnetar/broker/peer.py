@@ -14,6 +14,9 @@ class Peer(Protocol):
     listener: str | None
     """Advertised listener named by the client's lookups, "" for none; None before its first lookup."""
 
+    certificate: bytes | None
+    """The certificate (DER) that the client showed and that is trusted; None without one, and without TLS."""
+
     protocol_version: int
     """Negotiated protocol version; 0 before Connect."""
 

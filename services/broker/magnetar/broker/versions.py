@@ -6,6 +6,7 @@ WatchTopicUpdate count as responses, since clients request them.
 
 from __future__ import annotations
 
+from importlib.metadata import version as version_of
 from typing import Final
 
 from magnetar.broker.peer import Peer
@@ -28,4 +29,8 @@ def tell_closed(peer: Peer, frame: bytes) -> None:
     if peer.protocol_version >= CLOSE:
         peer.write(frame)
     elif peer.connected:
-        peer.close("its producer or consumer is closed, which its protocol version has no command for")
+        peer.close("its producer or consumer is closed, which its version of the protocol has no word for")
+
+
+SERVER_VERSION: Final = f"Magnetar {version_of('magnetar-broker')}"
+"""Name and version that clients are told."""

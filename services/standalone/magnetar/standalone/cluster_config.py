@@ -12,6 +12,7 @@ from magnetar.common.config.settings import setting
 from magnetar.common.control.config import ControlConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
+from magnetar.common.security.authentication.provider_table import authentication_problems
 from magnetar.common.security.services.config import MetadataAccessConfig
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.quorum.config import QuorumConfig
@@ -123,8 +124,8 @@ class ClusterBrokerConfig:
     bookies: BookieClientConfig = field(default_factory=BookieClientConfig)
 
     def problems(self) -> list[str]:
-        """Return all conflicts between values that are each valid."""
-        found = []
+        """All problems between values that are each valid."""
+        found = authentication_problems(self.broker.authentication)
         if not self.broker.cluster_name:
             found.append("clusterName is required: use the same name as the bookies of this cluster")
         if not self.metadata.url.startswith(_ETCD):

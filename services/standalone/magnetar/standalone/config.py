@@ -8,6 +8,7 @@ from typing import Final
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.common.config.settings import setting
+from magnetar.common.security.authentication.provider_table import authentication_problems
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.standalone.broker_front import advertised, contradictions
@@ -57,8 +58,8 @@ class StandaloneConfig:
         return data_dir / "metadata.sqlite"
 
     def problems(self) -> list[str]:
-        """Return all conflicts between values that are each valid."""
-        found = []
+        """All problems between values that are each valid."""
+        found = authentication_problems(self.broker.authentication)
         url = self.metadata_store_url
         if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
             found.append(f"metadataStoreUrl = {url!r}: a standalone needs sqlite:PATH")

@@ -31,6 +31,7 @@ from magnetar.common.metadata.values import Namespace, PartitionedTopic, Tenant,
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import SystemClock
+from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from yarl import URL
@@ -78,6 +79,8 @@ class FakeTopic:
 class FakeBroker:
     namespaces: Namespaces
     config: BrokerConfig = field(default_factory=BrokerConfig)
+    authenticator: Authenticator | None = None
+    proxy_roles: frozenset[str] | None = None
     topics: dict[str, FakeTopic] = field(default_factory=dict)
     unloaded: list[str] = field(default_factory=list)
     partition_counts: dict[str, int] = field(default_factory=dict)

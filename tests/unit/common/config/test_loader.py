@@ -290,3 +290,47 @@ def test_describe_shows_values_as_they_would_be_written() -> None:
     assert load(
         ServiceConfig, overrides=[f"{key}={value}" for key, (value, _) in rows.items()]
     ).value == ServiceConfig(roles=("a", "b"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSettings:
+    """Settings with a secret, and those that a prefix renames."""
+
+    prefix: str = setting("", "A prefix.", key="tokenSettingPrefix")
+    secret: str = setting("", "A secret.", key="tokenSecretKey", secret=True)
+    claim: str = setting("sub", "A claim.", key="tokenAuthClaim")
+    count: int = setting(1, "A secret number.", key="magnetarSecretNumber", secret=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("", ""),
+        ("data:;base64,QUJD", "(hidden)"),
+        ("QUJD", "(hidden)"),
+        ("file:///etc/key", "file:///etc/key"),
+    ],
+)
+def test_secrets_are_hidden_unless_they_are_paths(value: str, shown: str) -> None:
+    loaded = load(SecretSettings, overrides=[f"tokenSecretKey={value}"])
+    assert loaded.value.secret == value
+    assert ("tokenSecretKey", shown) in [row[:2] for row in describe(loaded)]
+
+
+def test_a_secret_that_cannot_be_read_is_not_in_the_error() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(SecretSettings, overrides=["magnetarSecretNumber=hunter2"])
+    assert "magnetarSecretNumber = '(hidden)'" in str(caught.value)
+
+
+def test_a_prefix_renames_the_settings_of_tokens() -> None:
+    given = [
+        "tokenSettingPrefix=my_",
+        "my_tokenSecretKey=mine",
+        "tokenSecretKey=other",
+        "tokenAuthClaim=other",
+    ]
+    loaded = load(SecretSettings, overrides=given)
+    assert (loaded.value.secret, loaded.value.claim) == ("mine", "sub")
+    with pytest.raises(ConfigError, match="unknown key my_tokenSecretKey"):
+        load(SecretSettings, overrides=given[1:])

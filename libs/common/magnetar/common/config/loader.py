@@ -16,7 +16,14 @@ from typing import Any, Final, Generic, TypeVar
 
 import javaproperties
 from magnetar.common.config.pulsar_keys import is_pulsar_key, pulsar_keys, refused_switches
-from magnetar.common.config.setting_values import Setting, build, read_value, settings_of, show_value
+from magnetar.common.config.setting_values import (
+    Setting,
+    build,
+    hidden,
+    read_value,
+    settings_of,
+    show_setting,
+)
 from magnetar.common.errors import ConfigError
 
 C = TypeVar("C")
@@ -26,6 +33,19 @@ ENVIRONMENT_PREFIX: Final = "MAGNETAR_"
 OF_COMMANDS: Final = frozenset({"MAGNETAR_ADMIN_URL", "MAGNETAR_SERVICE_URL", "MAGNETAR_TOKEN"})
 """Environment variables of command-line clients; a server ignores them."""
 DEFAULT_ORIGIN: Final = "default"
+
+TOKEN_SETTING_PREFIX: Final = "tokenSettingPrefix"
+
+TOKEN_SETTINGS: Final = (
+    "tokenSecretKey",
+    "tokenPublicKey",
+    "tokenPublicAlg",
+    "tokenAuthClaim",
+    "tokenAudienceClaim",
+    "tokenAudience",
+    "tokenAllowedClockSkewSeconds",
+)
+"""Keys whose names begin with the value of tokenSettingPrefix, where it is set."""
 
 _SERVICE_HOST: Final = "_SERVICE_HOST"
 _SERVICE_LINK: Final = re.compile(r"_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?")
@@ -69,6 +89,7 @@ def load(
     given: dict[str, _Given] = {}
     for layer in layers:
         given.update((key, source) for key, source in layer.items() if _is_set(key, source, settings))
+    _take_prefix_off(given, settings)
 
     values = {key: setting.default for key, setting in settings.items()}
     origins = dict.fromkeys(settings, DEFAULT_ORIGIN)
@@ -78,7 +99,8 @@ def load(
             try:
                 values[key] = None if source.text == "" else read_value(settings[key], source.text)
             except ValueError as error:
-                problems.append(f"{key} = {source.text!r} ({source.origin}) {error}")
+                shown = hidden(source.text) if settings[key].info.secret else source.text
+                problems.append(f"{key} = {shown!r} ({source.origin}) {error}")
             origins[key] = source.origin
         elif is_pulsar_key(key):
             ignored.append(key)
@@ -97,9 +119,23 @@ def load(
 
 
 def describe(loaded: Loaded[Any]) -> list[tuple[str, str, str]]:
-    """Yields (key, value, origin) of every setting, for --print-config."""
-    values = _flatten(loaded.value)
-    return [(key, show_value(values[key]), origin) for key, origin in loaded.origins.items()]
+    """(key, value, origin) of every setting, for --print-config."""
+    values, settings = _flatten(loaded.value), settings_of(type(loaded.value))
+    return [
+        (key, show_setting(settings[key].info, values[key]), origin) for key, origin in loaded.origins.items()
+    ]
+
+
+def _take_prefix_off(given: dict[str, _Given], settings: Mapping[str, Setting]) -> None:
+    """Rename the keys that tokenSettingPrefix renames, as in Pulsar: those without it have no effect then."""
+    prefix = given.get(TOKEN_SETTING_PREFIX)
+    if prefix is None or TOKEN_SETTING_PREFIX not in settings:
+        return
+    for key in TOKEN_SETTINGS:
+        given.pop(key, None)
+        renamed = given.pop(prefix.text + key, None)
+        if renamed is not None:
+            given[key] = renamed
 
 
 def _flatten(value: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Mapping
 from types import UnionType
@@ -102,6 +103,22 @@ def show_value(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value)
+
+
+HIDDEN: Final = "(hidden)"
+"""Shown in place of a secret value."""
+
+
+def show_setting(info: SettingInfo, value: Any) -> str:
+    """The text of a setting's value for readers; of a secret one only where it lies."""
+    text = show_value(value)
+    return hidden(text) if info.secret else text
+
+
+def hidden(text: str) -> str:
+    """The text of a secret setting for readers: an empty one and the path of a file as they are."""
+    is_path = text.startswith("file:") or (text.startswith(("/", "./", "../")) and os.path.exists(text))
+    return text if not text or is_path else HIDDEN
 
 
 def _read_float(text: str) -> float:

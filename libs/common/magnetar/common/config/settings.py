@@ -16,6 +16,8 @@ class SettingInfo:
     minimum: float | None = None
     choices: tuple[str, ...] | None = None
     maximum: float | None = None
+    secret: bool = False
+    """Whether values must not be shown unless they are paths of files."""
 
 
 def setting(
@@ -26,11 +28,13 @@ def setting(
     minimum: float | None = None,
     choices: Sequence[str] | None = None,
     maximum: float | None = None,
+    secret: bool = False,
 ) -> Any:
     """Declares a dataclass field read from configuration key `key` (Pulsar's name, or `magnetar...`).
 
-    `doc` is the sentence shown in docs/configuration.md, with the unit. Services nest one frozen dataclass
-    per concept; the loader flattens them, so keys are unique across all of them.
+    `doc` is the sentence that docs/configuration.md shows; units are part of it. Services nest one frozen
+    dataclass per concept; the loader flattens them, so keys are unique over all of them. Values of a `secret`
+    one are hidden wherever settings are shown, unless they are paths of files.
     """
-    info = SettingInfo(key, doc, minimum, None if choices is None else tuple(choices), maximum)
+    info = SettingInfo(key, doc, minimum, None if choices is None else tuple(choices), maximum, secret)
     return dataclasses.field(default=default, metadata={"setting": info})

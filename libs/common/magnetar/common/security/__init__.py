@@ -1,1 +1,1 @@
-"""Authentication, authorization, TLS, audit, and the identities of our own services."""
+"""Security: identities, rights, TLS and audit, for every service."""

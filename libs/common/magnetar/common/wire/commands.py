@@ -12,6 +12,7 @@ from typing import Any, Final
 from magnetar.common.wire.command_parser import command_field
 from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import (
+    AuthData,
     BaseCommand,
     CommandConsumerStatsResponse,
     CommandLookupTopicResponse,
@@ -31,6 +32,12 @@ PROTOCOL_VERSION: Final = 20
 _TYPE_OF_FIELD: Final[Mapping[str, Any]] = {
     field.name: field.number for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None
 }
+
+NO_REQUEST_ID: Final = UINT64_MAX
+"""The request id of an error that answers no request in particular."""
+
+AUTH_REFRESH: Final = b"PulsarAuthRefresh"
+"""The challenge that every client answers with its current credentials."""
 
 PING: Final = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
 PONG: Final = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
@@ -59,6 +66,16 @@ def connected(
         protocol_version=protocol_version,
         max_message_size=max_message_size,
         feature_flags=feature_flags,
+    )
+
+
+def auth_challenge(server_version: str, protocol_version: int, method: str, data: bytes) -> bytes:
+    """Asks for credentials; `data` of AUTH_REFRESH asks for fresh ones in place of those that expired."""
+    return _command(
+        "authChallenge",
+        server_version=server_version,
+        challenge=AuthData(auth_method_name=method, auth_data=data),
+        protocol_version=protocol_version,
     )
 
 

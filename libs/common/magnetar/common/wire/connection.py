@@ -30,6 +30,10 @@ class ServerConnection:
         self._buffer = ChunkBuffer()
         self._error: ProtocolError | None = None
 
+    def limit_frames(self, frame_bytes_max: int | None) -> None:
+        """Accept frames of at most so many bytes from the next `receive_data` on; None: as at the start."""
+        self._frame_bytes_max = frame_bytes_max or self._message_bytes_max + FRAME_PADDING_BYTES
+
     @property
     def buffered_bytes(self) -> int:
         """Number of bytes of an incomplete frame."""

@@ -44,6 +44,7 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.EncryptionRequired: ServerError.MetadataError,  # as Apache Pulsar answers it
     errors.NotAllowed: ServerError.NotAllowedError,
     errors.InvalidPattern: ServerError.InvalidTopicName,  # as Apache Pulsar answers it
+    errors.AuthenticationFailed: ServerError.AuthenticationError,
     errors.Unauthorized: ServerError.AuthorizationError,
     errors.UnsupportedVersion: ServerError.UnsupportedVersionError,
     errors.TooManyRequests: ServerError.TooManyRequests,

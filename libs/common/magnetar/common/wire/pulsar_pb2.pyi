@@ -801,6 +801,7 @@ class CommandConnect(_message.Message):
     ORIGINAL_AUTH_DATA_FIELD_NUMBER: _builtins.int
     ORIGINAL_AUTH_METHOD_FIELD_NUMBER: _builtins.int
     FEATURE_FLAGS_FIELD_NUMBER: _builtins.int
+    PROXY_VERSION_FIELD_NUMBER: _builtins.int
     client_version: _builtins.str
     """free text, for people"""
     auth_method: Global___AuthMethod.ValueType
@@ -813,6 +814,8 @@ class CommandConnect(_message.Message):
     """set by a proxy: on whose behalf; likewise the next two"""
     original_auth_data: _builtins.str
     original_auth_method: _builtins.str
+    proxy_version: _builtins.str
+    """set by a proxy only"""
     @_builtins.property
     def feature_flags(self) -> Global___FeatureFlags: ...
     def __init__(
@@ -828,10 +831,11 @@ class CommandConnect(_message.Message):
         original_auth_data: _builtins.str | None = ...,
         original_auth_method: _builtins.str | None = ...,
         feature_flags: Global___FeatureFlags | None = ...,
+        proxy_version: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method", b"auth_method", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method", b"auth_method", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url", "proxy_version", b"proxy_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method", b"auth_method", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method", b"auth_method", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url", "proxy_version", b"proxy_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

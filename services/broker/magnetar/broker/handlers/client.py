@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
@@ -27,6 +28,9 @@ from magnetar.common.errors import TooManyRequests
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.runtime.clock import Clock
+from magnetar.common.security.authentication.authenticator import Authenticator
+from magnetar.common.security.identity import Identity
+from magnetar.common.security.principal import Principal
 
 CLOSED_PRODUCERS_REMEMBERED: Final = 1_000
 """Maximum number of closed producer ids whose messages in flight are ignored instead of refused."""
@@ -46,11 +50,15 @@ class Services:
     ownership: Ownership
     spawn: Spawn
     budget: ByteBudget
+    authenticator: Authenticator | None = None
+    """Checks who clients are; None with authentication off."""
+    proxy_roles: frozenset[str] | None = None
+    """Roles of proxies; None with authorization off, where combinations of roles are not checked."""
     lookups_in_process: int = 0
     closings: LogLimit = field(default_factory=LogLimit)
-    """Limits log lines about connections that the broker closes, which a faulty client could cause without
-    end.
-    """
+    """Limits log lines of connections that the broker ends, which a broken client could cause at will."""
+    invalid_roles: LogLimit = field(default_factory=LogLimit)
+    """Limits log lines of proxies with roles that they may not have."""
 
     @contextmanager
     def lookup(self) -> Iterator[None]:
@@ -105,6 +113,36 @@ class OpenWatcher:
     watcher: TopicListWatcher
 
 
+class ConnectState(Enum):
+    """How far a connection is."""
+
+    START = auto()
+    CONNECTING = auto()
+    """Connect has arrived, and its credentials are being checked."""
+    CONNECTED = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Credentials:
+    """The accepted credentials of a connection, and how far their renewal is."""
+
+    identity: Identity
+    original: Identity | None
+    """Identity of the client behind a proxy that forwarded its credentials."""
+    is_original_believed: bool
+    """Whether the proxy named a role without credentials for it."""
+    can_refresh: bool
+    """Whether the client answers AuthChallenge."""
+    challenge_is_out: bool = False
+    is_being_checked: bool = False
+    """Whether an answer to a challenge is being checked."""
+
+    @property
+    def renewed(self) -> Identity:
+        """The identity whose expiry counts: that of the client itself."""
+        return self.identity if self.original is None else self.original
+
+
 @dataclass(slots=True, eq=False)
 class Client:
     """State of one connection: its identity, and its producers and consumers by the ids that the client
@@ -113,9 +151,15 @@ class Client:
 
     services: Services
     peer: Peer
+    state: ConnectState = ConnectState.START
     connected: bool = False
-    """True after Connect, which must be the first command."""
-    principal: str | None = None
+    """True once Connected was sent; nothing but Connect is accepted before."""
+    credentials: Credentials | None = None
+    """None with authentication off."""
+    on_connected: Callable[[], None] | None = None
+    """Lifts the transport's limits of clients that have not authenticated."""
+    principal: Principal | None = None
+    """Its roles; None without authentication."""
     client_version: str = ""
     understands_entry_metadata: bool = False
     producers: dict[int, OpenProducer | Opening] = field(default_factory=dict)

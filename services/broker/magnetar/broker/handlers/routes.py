@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from magnetar.broker.handlers import acks, connect, consumers, lookup, producers, schemas, topic_lists
-from magnetar.broker.handlers.client import Client
+from magnetar.broker.handlers import (
+    acks,
+    connect,
+    consumers,
+    credentials,
+    lookup,
+    producers,
+    schemas,
+    topic_lists,
+)
+from magnetar.broker.handlers.client import Client, ConnectState
 from magnetar.common.errors import NotSupportedYet, ProtocolError
 from magnetar.common.wire.command_parser import command_field
 from magnetar.common.wire.commands import request_id_of
@@ -22,6 +31,7 @@ _T = BaseCommand.Type
 
 ROUTES: Final[dict[int, Handler]] = {
     _T.CONNECT: connect.handle_connect,
+    _T.AUTH_RESPONSE: credentials.handle_auth_response,
     _T.PING: connect.handle_ping,
     _T.PONG: connect.handle_pong,
     _T.LOOKUP: lookup.handle_lookup,
@@ -53,7 +63,9 @@ def route(client: Client, command: BaseCommand) -> Coroutine[Any, Any, None] | N
     client.
     """
     if not client.connected and command.type != _T.CONNECT:
-        raise ProtocolError(f"the first command is {_T.Name(command.type)}; send CONNECT first")
+        if client.state is ConnectState.CONNECTING:
+            raise ProtocolError(f"{_T.Name(command.type)} came before Connected was answered")
+        raise ProtocolError(f"the first command is {_T.Name(command.type)}, not CONNECT")
     handler = ROUTES.get(command.type)
     if handler is None:
         name = _T.Name(command.type)

@@ -7,11 +7,12 @@ per turn of the event loop, keepalive, back-pressure in both directions, and clo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Final, Protocol, cast
 
 from magnetar.broker.handlers.acks import handle_ack_group, handle_acks
 from magnetar.broker.handlers.client import Client, Services
+from magnetar.broker.handlers.credentials import check_credentials
 from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
 from magnetar.broker.handlers.routes import route
 from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
@@ -21,7 +22,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
 from magnetar.common.wire.connection import ServerConnection
 from magnetar.common.wire.error_codes import code_of
-from magnetar.common.wire.events import AckGroup, AckRun, Command, SendRun
+from magnetar.common.wire.events import AckGroup, AckRun, Command, Event, SendRun
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from prometheus_client import Counter
 
@@ -41,6 +42,9 @@ REFUSED_COMMANDS = Counter(
     registry=REGISTRY,
 )
 
+UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 64 * 1024
+"""Longest frame of a client that has to authenticate and has not."""
+
 REQUESTS_MAX: Final = 10_000
 """Maximum requests of one connection in process; further ones are answered with TooManyRequests."""
 
@@ -56,9 +60,6 @@ UNSENT_BYTES_MIN: Final = 64 * 1024
 """Unsent bytes of a socket from which on they count against the process's memory budget."""
 
 UNSENT_WATCH_S: Final = 0.1
-
-NO_REQUEST_ID: Final = 2**64 - 1
-"""The request id of an error that answers no request in particular."""
 
 LAST_LOOK_S: Final = 0.05
 """Seconds to read pending input before a connection counts as silent: after a suspension of the process, the
@@ -79,6 +80,9 @@ class ConnectionSet(Protocol):
 
     def add(self, connection: Connection) -> None: ...
     def discard(self, connection: Connection) -> None: ...
+    def admit(self, connection: Connection) -> None:
+        """The connection has authenticated."""
+        ...
 
 
 class Connection(asyncio.Protocol):
@@ -90,12 +94,20 @@ class Connection(asyncio.Protocol):
         self._budget = services.budget
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._keep_alive_s = listener.keep_alive_interval_s
+        self._keep_alive_s: float = listener.keep_alive_interval_s
+        self._look_s: float = self._keep_alive_s
+        self._connect_timeout_s: float = self._keep_alive_s
         self._liveness_timeout_s = listener.liveness_check_timeout_ms / 1000
         self._pending_bytes_max = services.config.publish.connection_pending_bytes_max
         self._write_buffer_bytes_max = services.config.dispatch.write_buffer_bytes_max
         self._wire = ServerConnection(services.config.publish.message_bytes_max)
         self._client = Client(services, self)
+        if services.authenticator is not None:
+            authentication = services.config.authentication
+            self._look_s = min(self._keep_alive_s, authentication.refresh_check_s)
+            self._connect_timeout_s = authentication.connect_timeout_ms / 1000
+            self._wire.limit_frames(UNAUTHENTICATED_FRAME_BYTES_MAX)
+            self._client.on_connected = self._admitted
         self._out: list[bytes] = []
         self._flush_scheduled = False
         self._pending_bytes = 0
@@ -108,7 +120,8 @@ class Connection(asyncio.Protocol):
         self._pinged = False
         self._looked_again = False
         self._life_signs: list[asyncio.Future[None]] = []
-        self.address = "?"
+        self.address = self.host = "?"
+        self.certificate: bytes | None = None
         self.listener: str | None = None
         self.protocol_version = 0
         self._output_open = True
@@ -116,15 +129,21 @@ class Connection(asyncio.Protocol):
         self._unsent_watch: asyncio.TimerHandle | None = None
         self.connected = False
 
+    @property
+    def client(self) -> Client:
+        """The state of the client, for those that look at all of them."""
+        return self._client
+
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._write_buffer_bytes_max)
         host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
-        self.address = f"{host}:{port}"
+        self.address, self.host = f"{host}:{port}", str(host)
         self.connected = True
-        self._keep_alive = self._loop.call_later(self._keep_alive_s, self._check_alive)
+        self._ping_at = self._loop.time() + self._keep_alive_s
+        self._keep_alive = self._loop.call_later(self._connect_timeout_s, self._check_alive)
         self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -132,7 +151,10 @@ class Connection(asyncio.Protocol):
         if self._life_signs:
             self._show_life()
         try:
-            for event in self._wire.receive_data(data):
+            events = self._wire.receive_data(data)
+            if not self._client.connected:
+                events = self._commands_before_connected(events)
+            for event in events:
                 if not self.connected:
                     return
                 if isinstance(event, SendRun):
@@ -147,6 +169,13 @@ class Connection(asyncio.Protocol):
                     handle_rejected_send(self._client, event)
         except ProtocolError as error:
             self._fail(error)
+
+    def _commands_before_connected(self, events: Iterable[Event]) -> Iterator[Event]:
+        """The events, as long as none but commands come before the client is connected."""
+        for event in events:
+            if not self._client.connected and not isinstance(event, Command):
+                raise ProtocolError("the first command is not CONNECT")
+            yield event
 
     def pause_writing(self) -> None:
         self._output_open = False
@@ -232,7 +261,7 @@ class Connection(asyncio.Protocol):
     def _fail(self, error: ProtocolError) -> None:
         """Handles a protocol error of the peer: sends the error, then closes; no other client is affected."""
         PROTOCOL_ERRORS.labels(error.reason).inc()
-        self.write(commands.error(NO_REQUEST_ID, code_of(error), str(error)))
+        self.write(commands.error(commands.NO_REQUEST_ID, code_of(error), str(error)))
         self.close(f"protocol error: {error}")
 
     # -- broker.peer.Peer
@@ -328,8 +357,8 @@ class Connection(asyncio.Protocol):
         self._gone()
 
     def refuse(self, reason: str) -> None:
-        """Sends the reason for refusing this connection, and closes it."""
-        self.write(commands.error(NO_REQUEST_ID, ServerError.NotAllowedError, reason))
+        """Send the reason why this connection is refused, and close it."""
+        self.write(commands.error(commands.NO_REQUEST_ID, ServerError.NotAllowedError, reason))
         self.close(reason)
 
     async def is_alive(self) -> bool:
@@ -357,7 +386,14 @@ class Connection(asyncio.Protocol):
                 sign.set_result(None)
 
     def _check_alive(self) -> None:
-        """Runs once per keepalive interval: pings a silent connection, and closes it when it stays silent."""
+        """Once per interval: check credentials; ping when the line was silent, close when it stays so."""
+        if self._client.credentials is not None:
+            check_credentials(self._client)
+            if not self.connected:
+                return
+            if not self._looked_again and self._loop.time() < self._ping_at - self._look_s / 2:
+                self._keep_alive = self._loop.call_later(self._look_s, self._check_alive)
+                return
         silent = self._pinged and not self._heard and not self._pauses
         if (silent or not self._client.connected) and not self._looked_again:
             self._looked_again = True
@@ -365,7 +401,7 @@ class Connection(asyncio.Protocol):
             return
         self._looked_again = False
         if not self._client.connected:
-            self.close("no Connect within the keep-alive interval")
+            self.close(f"no Connect within {self._connect_timeout_s:g} s")
             return
         if self._heard:
             self._heard = self._pinged = False
@@ -376,7 +412,15 @@ class Connection(asyncio.Protocol):
         if not self._heard and (not self._pinged or self._pauses):
             self._pinged = True
             self.write(commands.PING)
-        self._keep_alive = self._loop.call_later(self._keep_alive_s, self._check_alive)
+        self._ping_at = self._loop.time() + self._keep_alive_s
+        self._keep_alive = self._loop.call_later(self._look_s, self._check_alive)
+
+    def _admitted(self) -> None:
+        """Lifts the limits of connections that have not authenticated."""
+        self._wire.limit_frames(None)
+        self._connections.admit(self)
+        self._keep_alive.cancel()
+        self._keep_alive = self._loop.call_later(self._look_s, self._check_alive)
 
     def _pause_reading(self, why: str) -> None:
         if not self._pauses and not self._transport.is_closing():

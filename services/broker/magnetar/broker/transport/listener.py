@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import Counter as Counts
 from collections.abc import Iterator
 
 from magnetar.broker.handlers.client import Services
@@ -19,7 +20,14 @@ BACKLOG = 1024
 
 REFUSED_CONNECTIONS = Counter(
     "magnetar_refused_connections_total",
-    "Connections refused because of brokerMaxConnections.",
+    "Connections over brokerMaxConnections or brokerMaxConnectionsPerIp.",
+    registry=REGISTRY,
+)
+
+
+CLOSED_UNAUTHENTICATED = Counter(
+    "magnetar_unauthenticated_connections_closed_total",
+    "Connections closed because too many had not authenticated (magnetarMaxUnauthenticatedConnections).",
     registry=REGISTRY,
 )
 
@@ -32,6 +40,9 @@ class Listener:
         self._tls = tls
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
+        self._by_host: Counts[str] = Counts()
+        self._unauthenticated: set[Connection] = set()
+        self._unauthenticated_by_host: Counts[str] = Counts()
         self.accepted = 0
         """Connections accepted since the start, including closed ones."""
 
@@ -45,13 +56,44 @@ class Listener:
         """Registers an accepted connection; refuses it at once over brokerMaxConnections."""
         self.accepted += 1
         self._connections.add(connection)
-        limit = self._services.config.listener.connections_max
+        config = self._services.config.listener
+        limit, per_host = config.connections_max, config.connections_per_ip_max
+        self._by_host[connection.host] += 1
+        if self._services.authenticator is not None:
+            self._unauthenticated.add(connection)
+            self._unauthenticated_by_host[connection.host] += 1
         if limit and len(self._connections) > limit:
             REFUSED_CONNECTIONS.inc()
             connection.refuse(f"too many connections (brokerMaxConnections={limit})")
+        elif per_host and self._by_host[connection.host] > per_host:
+            REFUSED_CONNECTIONS.inc()
+            connection.refuse(f"too many connections of one address (brokerMaxConnectionsPerIp={per_host})")
+        elif connection in self._unauthenticated and self._are_too_many_unauthenticated(connection.host):
+            CLOSED_UNAUTHENTICATED.inc()
+            connection.close("too many connections that have not authenticated")
+
+    def admit(self, connection: Connection) -> None:
+        """A connection has authenticated: it counts no more among those that have not."""
+        if connection in self._unauthenticated:
+            self._unauthenticated.discard(connection)
+            _count_down(self._unauthenticated_by_host, connection.host)
 
     def discard(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self.admit(connection)
+            _count_down(self._by_host, connection.host)
+
+    def _are_too_many_unauthenticated(self, host: str) -> bool:
+        config = self._services.config.authentication
+        limit, per_host = (
+            config.unauthenticated_connections_max,
+            config.unauthenticated_connections_per_ip_max,
+        )
+        return bool(
+            (limit and len(self._unauthenticated) > limit)
+            or (per_host and self._unauthenticated_by_host[host] > per_host)
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Starts listening; returns the port, which differs from `port` only for 0. Raises OSError when it is
@@ -78,3 +120,9 @@ class Listener:
             connection.close("the broker is shutting down")
         if self._server is not None:
             await self._server.wait_closed()
+
+
+def _count_down(counts: Counts[str], host: str) -> None:
+    counts[host] -= 1
+    if counts[host] <= 0:
+        del counts[host]

@@ -22,6 +22,7 @@ from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 
 if TYPE_CHECKING:  # not used by a standalone
@@ -31,6 +32,16 @@ if TYPE_CHECKING:  # not used by a standalone
 
 class BrokerView(MetricsSource, Protocol):
     """One broker: its figures, and everything that the routes of the admin API act on."""
+
+    @property
+    def authenticator(self) -> Authenticator | None:
+        """Checks who callers are; None with authentication off."""
+        ...
+
+    @property
+    def proxy_roles(self) -> frozenset[str] | None:
+        """Roles of proxies; None with authorization off."""
+        ...
 
     @property
     def namespaces(self) -> Namespaces: ...

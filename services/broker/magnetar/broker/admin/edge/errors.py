@@ -52,6 +52,7 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
     errors.ProducerBlocked: 503,
     errors.NotAllowed: 405,
     errors.NotSupportedYet: 501,
+    errors.AuthenticationFailed: 401,
     errors.Unauthorized: 403,
     errors.TooManyRequests: 503,
     errors.ServiceNotReady: 503,

@@ -12,6 +12,7 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from magnetar.broker.admin.edge.authentication import authenticated
 from magnetar.broker.admin.edge.broker_view import BrokerView
 from magnetar.broker.admin.edge.call import BROKER
 from magnetar.broker.admin.edge.errors import Refused, failed, status_of
@@ -54,7 +55,7 @@ _CONNECTIONS_REFUSED: Final = Counter(
 def create_app(broker: BrokerView, routes: Iterable[Route]) -> web.Application:
     """Returns the application that serves these routes of `broker`."""
     bound = bounded(REQUESTS_MAX, failed, but_not=_NOT_BOUNDED)
-    middlewares = [refuse_other_sites(failed), bound, _errors, _whole]
+    middlewares = [refuse_other_sites(failed), _errors, authenticated, bound, _whole]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     log_requests(app, _LOGGER)
     app[BROKER] = broker
