@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -17,7 +17,8 @@ from magnetar.broker.cold.cold_tier import ColdTier
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
-from magnetar.broker.handlers.client import Services
+from magnetar.broker.handlers.client import Client, Services
+from magnetar.broker.handlers.revocation import Revocation
 from magnetar.broker.health.health_checks import HealthChecks
 from magnetar.broker.health.heartbeat_topic import HeartbeatTopic
 from magnetar.broker.housekeeping import Housekeeping
@@ -53,6 +54,8 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.common.security.audit import open_audit_file
+from magnetar.common.security.authorization.authorizer import Authorizer
 from magnetar.ledger.ledger_store import Obstacle
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_intents
@@ -115,6 +118,7 @@ class Broker:
         self._tasks = TaskOwner("broker")
         self._budget = ByteBudget(config.memory, ledgers.cache)
         self.policies = PolicyStore(config, metadata, keys)
+        self.authorizer = Authorizer(config.authorization, metadata, keys)
         self.policy_writer = PolicyWriter(metadata, keys)
         self.tenancy = Tenancy(metadata, keys, clock)
         self.clusters = Clusters(metadata, keys, config.cluster_name, clock)
@@ -204,6 +208,9 @@ class Broker:
         await self.namespaces.start()
         await self.dynamic_config.start(self._settings_changed)
         self.policies.start(self._registry.policies_changed)
+        if config.audit.file:
+            open_audit_file(config.audit.file)
+        self.authorizer.start(Revocation(self.authorizer, self._clients, self._tasks.spawn).rights_changed)
         await self._restored.look()
         self._tasks.spawn(self._restored.follow(), "restored metadata")
         # Before clients are served: deletions that a former run recorded and did not finish.
@@ -226,6 +233,7 @@ class Broker:
             ownership=self.ownership,
             spawn=self._tasks.spawn,
             budget=self._budget,
+            authorizer=self.authorizer,
         )
         self.listener = Listener(services)
         host = config.listener.bind_address
@@ -277,6 +285,10 @@ class Broker:
         self._budget.limit_publishes()
         self._registry.rates_changed()
         self.policies.configuration_changed()
+        self.authorizer.settings_changed()
+
+    def _clients(self) -> Iterator[Client]:
+        return iter(()) if self.listener is None else (connection.client for connection in self.listener)
 
     def prove_ownership(self, lease: Lease) -> None:
         """From now on, while it is not certain that this broker's session lives, topics prove to be ours."""
@@ -330,6 +342,7 @@ class Broker:
         await self._topic_lists.close()
         await self.dynamic_config.close()
         await self.policies.close()
+        await self.authorizer.close()
         await self.namespaces.close()
         await self._tasks.close()
         await self.cold.close()

@@ -17,6 +17,8 @@ from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.topics.config import DeduplicationConfig, PublishConfig, TopicConfig
 from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
 from magnetar.common.config.settings import setting
+from magnetar.common.security.audit_config import AuditConfig
+from magnetar.common.security.authorization.config import AuthorizationConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,3 +134,5 @@ class BrokerConfig:
     deletion: DeletionConfig = field(default_factory=DeletionConfig)
     orphans: OrphanConfig = field(default_factory=OrphanConfig)
     offload: OffloadConfig = field(default_factory=OffloadConfig)
+    authorization: AuthorizationConfig = field(default_factory=AuthorizationConfig)
+    audit: AuditConfig = field(default_factory=AuditConfig)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The role of a caller, and the role that a proxy says it acts for: a decision needs the rights of both."""
+    """The role of a caller, and the role that a proxy says it acts for. Decisions need the rights of both."""
 
     role: str | None
     """None without authentication."""

@@ -27,6 +27,8 @@ from magnetar.common.errors import TooManyRequests
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.runtime.clock import Clock
+from magnetar.common.security.authorization.authorizer import Authorizer
+from magnetar.common.security.principal import Principal
 
 CLOSED_PRODUCERS_REMEMBERED: Final = 1_000
 """Maximum number of closed producer ids whose messages in flight are ignored instead of refused."""
@@ -46,6 +48,7 @@ class Services:
     ownership: Ownership
     spawn: Spawn
     budget: ByteBudget
+    authorizer: Authorizer
     lookups_in_process: int = 0
     closings: LogLimit = field(default_factory=LogLimit)
     """Limits log lines of connections that the broker ends, which a broken client could cause at will."""
@@ -111,7 +114,8 @@ class Client:
     peer: Peer
     connected: bool = False
     """True after Connect; nothing else is accepted before."""
-    principal: str | None = None
+    principal: Principal | None = None
+    """Its roles; None without authentication."""
     client_version: str = ""
     understands_entry_metadata: bool = False
     producers: dict[int, OpenProducer | Opening] = field(default_factory=dict)

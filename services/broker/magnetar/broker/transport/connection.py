@@ -110,6 +110,11 @@ class Connection(asyncio.Protocol):
         self._unsent_watch: asyncio.TimerHandle | None = None
         self.connected = False
 
+    @property
+    def client(self) -> Client:
+        """The state of the client, for those that look at all of them."""
+        return self._client
+
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

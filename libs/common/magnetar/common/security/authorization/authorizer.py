@@ -51,7 +51,7 @@ class Authorizer:
     """Checks what principals may do. Use: `start`, then `close`.
 
     Each check raises Unauthorized, which names the missing right, and MetadataError when the grants are not
-    known and cannot be read. `principal` is None without authentication: only what needs no right passes then.
+    known and cannot be read. `principal` is None without authentication: it has no right then.
     """
 
     def __init__(self, config: AuthorizationConfig, metadata: MetadataStore, keys: Keys) -> None:
@@ -74,6 +74,11 @@ class Authorizer:
         """Follow grants until `close`; `changed` is called for each change. Does nothing when not enabled."""
         if self.enabled:
             self._rights.start(changed)
+
+    def settings_changed(self) -> None:
+        """Have everything decided again: the super users may be others now."""
+        if self.enabled:
+            self._rights.everything_changed()
 
     async def close(self) -> None:
         """Follow no more; idempotent."""

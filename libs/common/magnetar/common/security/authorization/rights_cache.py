@@ -1,8 +1,8 @@
 """Compiled grants as metadata has them, kept fresh by watches, for services that decide often.
 
 Three parts of metadata say what is granted: tenants name their admins, namespaces and topics have grants
-among their policies. What is unknown is read once; watches bring each change. While metadata is away, what was
-known last holds: a change could not be made there either.
+among their policies. What is unknown is read once; watches bring each change. While metadata is away, what
+was known last holds: a change could not be made there either.
 """
 
 from __future__ import annotations
@@ -137,6 +137,10 @@ class RightsCache:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    def everything_changed(self) -> None:
+        """Tell of a change that is not in metadata and may concern everything."""
+        self._tell(None)
 
     def known(self, topic: TopicName) -> Rights | None:
         """Return the rights concerning a topic if they are known for certain; otherwise None."""

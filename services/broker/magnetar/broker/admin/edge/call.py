@@ -17,8 +17,12 @@ from magnetar.broker.handlers.name_limits import check_properties
 from magnetar.common.errors import InvalidName, NotAllowed
 from magnetar.common.naming.namespace_name import NamespaceName, check_entity
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.principal import Principal
 
 BROKER: Final = web.AppKey("broker", BrokerView)
+
+PRINCIPAL: Final = "principal"
+"""Where authentication leaves the `Principal` of a request; nothing is there while it is off."""
 
 NAME_CHARS_MAX: Final = 1024
 """Longest name of a subscription, and longest key or value of a property in a path."""
@@ -48,6 +52,12 @@ class Call:
         """The path segments that the route names."""
         self.body_type = body_type
         """The type of the body, as the route declares it; empty for none."""
+
+    @property
+    def principal(self) -> Principal | None:
+        """The roles of the caller; None without authentication."""
+        found: Principal | None = self.request.get(PRINCIPAL)
+        return found
 
     @property
     def tenant(self) -> str:

@@ -1,8 +1,8 @@
 """Routes for permissions: of a namespace, of single topics and of subscriptions.
 
-Permissions are stored and returned. magnetar.broker.authorization is the place that enforces them; it allows
-everything as long as clients are not authenticated. Permissions of a partitioned topic apply to its
-partitions.
+With authorizationEnabled they decide what roles may do (magnetar.common.security.authorization); otherwise
+they are stored and returned. A grant replaces the actions that the role had. Permissions of a partitioned topic
+apply to its partitions, also to those that are added later.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import web
+from magnetar.broker.admin.edge.authorization import authorize_target
 from magnetar.broker.admin.edge.call import Call, answer, done
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
@@ -26,6 +27,8 @@ from magnetar.broker.admin.policies.auth_policies import (
 from magnetar.broker.admin.policies.policy_json import BadPolicy
 from magnetar.common.metadata.values import Namespace, Policies
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.authorizer import Target
+from magnetar.common.security.authorization.operations import Operation
 
 OPTIONS_MAX: Final = 1_000
 """The limit of topics in one call."""
@@ -150,6 +153,8 @@ async def _options(call: Call) -> list[tuple[TopicName, str, dict[str, Any]]]:
         if not isinstance(name, str):
             raise Refused(400, "each permission names its topic")
         found.append((TopicName.parse(name), _checked(role_of, option.get("role")), option))
+    for tenant in sorted({topic.tenant for topic, _, _ in found}):
+        await authorize_target(call, Operation.TENANT_ADMIN, Target(tenant=tenant))
     for topic in {topic.full: topic for topic, _, _ in found}.values():
         await _may_have_its_own(call, topic)
     return found
@@ -224,8 +229,10 @@ ROUTES: Final = [
         _grant_on_topics,
         "Grant permissions on several topics.",
         body="List<GrantTopicPermissionOptions>",
+        names_in_body=True,
         status=204,
         errors=_ON_TOPICS,
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "POST",
@@ -233,35 +240,52 @@ ROUTES: Final = [
         _revoke_on_topics,
         "Revoke permissions on several topics.",
         body="List<RevokeTopicPermissionOptions>",
+        names_in_body=True,
         status=204,
         errors=_ON_TOPICS,
+        operation=Operation.TENANT_ADMIN,
     ),
-    _route("GET", _PATH, _get, "Get the permissions of a namespace by role.", answer="Map<List<AuthAction>>"),
+    _route(
+        "GET",
+        _PATH,
+        _get,
+        "Get the permissions of a namespace by role.",
+        answer="Map<List<AuthAction>>",
+        operation=Operation.NAMESPACE_ADMIN,
+    ),
     _route(
         "GET",
         f"{_PATH}/subscription",
         _of_subscriptions,
         "Get the roles permitted to use each subscription.",
         answer="Map<List<String>>",
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     _route(
         "POST",
         f"{_PATH}/subscription/{{subscription}}",
         _grant_subscription,
-        "Grant roles the use of a subscription. Stored only: permissions are not enforced yet.",
+        "Grant roles the use of a subscription.",
         body="Set<String>",
         status=204,
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     _route(
         "POST",
         f"{_PATH}/{{role}}",
         _grant,
-        "Grant a role permissions on a namespace. Stored only: permissions are not enforced yet.",
+        "Grant a role permissions on a namespace.",
         body="Set<AuthAction>",
         status=204,
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     _route(
-        "DELETE", f"{_PATH}/{{role}}", _revoke, "Revoke all permissions of a role on a namespace.", status=204
+        "DELETE",
+        f"{_PATH}/{{role}}",
+        _revoke,
+        "Revoke all permissions of a role on a namespace.",
+        status=204,
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     _route(
         "DELETE",
@@ -269,6 +293,7 @@ ROUTES: Final = [
         _revoke_subscription,
         "Revoke a role's permission to use a subscription.",
         status=204,
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     *topic_routes(
         "GET",
@@ -277,16 +302,18 @@ ROUTES: Final = [
         "Get the permissions on a topic by role, including those of its namespace.",
         answer="Map<List<AuthAction>>",
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
     *topic_routes(
         "POST",
         "permissions/{role}",
         _grant_on_topic,
-        "Grant a role permissions on a topic. Stored only: permissions are not enforced yet.",
+        "Grant a role permissions on a topic.",
         body="Set<AuthAction>",
         status=204,
         tenant_first=True,
         errors=_ON_TOPICS,
+        operation=Operation.TENANT_ADMIN,
     ),
     *topic_routes(
         "DELETE",
@@ -296,5 +323,6 @@ ROUTES: Final = [
         status=204,
         tenant_first=True,
         errors=_ON_TOPICS,
+        operation=Operation.TENANT_ADMIN,
     ),
 ]

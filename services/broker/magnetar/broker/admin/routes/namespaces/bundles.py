@@ -35,6 +35,7 @@ from magnetar.common.errors import NotAllowed
 from magnetar.common.metadata.values import Namespace
 from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 
 _MOVED_AT_ONCE: Final = 4
 """Bundles of a namespace, as of a broker that stops."""
@@ -227,6 +228,7 @@ ROUTES: Final = [
         "Unload all bundles of a namespace to other brokers; a standalone closes its topics.",
         status=204,
         errors=_MOVED,
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "PUT",
@@ -236,6 +238,7 @@ ROUTES: Final = [
         query=("destinationBroker:String",),
         status=204,
         errors=_MOVED,
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "PUT",
@@ -250,6 +253,7 @@ ROUTES: Final = [
             412: "Invalid bundle range; Unsupported namespace bundle split algorithm; invalid split "
             "positions; too many bundles",
         },
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "PUT",
@@ -263,6 +267,7 @@ ROUTES: Final = [
             "time",
             503: "not all bundles could be assigned to one broker; try again",
         },
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "GET",
@@ -271,6 +276,7 @@ ROUTES: Final = [
         "Get the positions in the hash ring of all or some topics of a bundle.",
         query=("topics:List<String>",),
         answer="TopicHashPositions",
+        operation=Operation.POLICY,
     ),
 ]
 
@@ -284,5 +290,6 @@ LAST: Final = [
         query=("force:boolean=false",),
         status=204,
         errors={405: "the bundle has topics", 409: "Cannot delete non empty bundle"},
+        operation=Operation.NAMESPACE_ADMIN,
     ),
 ]
