@@ -18,7 +18,7 @@ from magnetar.broker.topics.config import DeduplicationConfig, PublishConfig, To
 from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
 from magnetar.common.config.settings import setting
 from magnetar.common.security.audit_config import AuditConfig
-from magnetar.common.security.authorization.config import AuthorizationConfig
+from magnetar.common.security.authorization.config import AuthorizationConfig, authorization_problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,3 +136,7 @@ class BrokerConfig:
     offload: OffloadConfig = field(default_factory=OffloadConfig)
     authorization: AuthorizationConfig = field(default_factory=AuthorizationConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
+
+    def problems(self) -> list[str]:
+        """Return contradictions between settings that are each valid."""
+        return authorization_problems(False, self.authorization)

@@ -142,7 +142,7 @@ class ClusterBrokerConfig:
         ):
             if port == self.control.port != 0:
                 found.append(f"{key} and magnetarControlPort are both {port}")
-        return found + self.bookies.problems() + contradictions(listener)
+        return found + self.broker.problems() + self.bookies.problems() + contradictions(listener)
 
     def warnings(self) -> list[str]:
         """Warnings about valid settings that may be unintended."""

@@ -69,7 +69,7 @@ class StandaloneConfig:
         ):
             if port == self.jobs.port > 0:
                 found.append(f"{key} and magnetarControlPort are both {port}")
-        return found + contradictions(listener)
+        return found + self.broker.problems() + contradictions(listener)
 
     def warnings(self) -> list[str]:
         """Warnings about valid settings that may be unintended."""

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 from magnetar.broker.admin.edge.server import HttpEdge
@@ -31,6 +31,8 @@ from magnetar.common.metadata.values import Namespace, PartitionedTopic, Tenant,
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import SystemClock
+from magnetar.common.security.authorization.authorizer import Authorizer
+from magnetar.common.security.authorization.config import AuthorizationConfig
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from yarl import URL
@@ -74,6 +76,11 @@ class FakeTopic:
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
 
 
+def authorizer() -> Authorizer:
+    """Allows everything: authorization is off, and nothing is read."""
+    return Authorizer(AuthorizationConfig(), cast(Any, None), Keys("standalone"))
+
+
 @dataclass
 class FakeBroker:
     namespaces: Namespaces
@@ -88,6 +95,7 @@ class FakeBroker:
     cannot_store: str | None = None
     ill: Exception | None = None
     """What a health check finds."""
+    authorizer: Any = field(default_factory=lambda: authorizer())
     registry: Any = None
     partitioned: Any = None
     policies: Any = None

@@ -6,8 +6,11 @@ everything is allowed and nothing is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
 
 from magnetar.common.errors import NamespaceNotFound, TopicNotFound, Unauthorized
 from magnetar.common.metadata.keys import Keys
@@ -24,14 +27,23 @@ from magnetar.common.security.authorization.rights_cache import RightsCache, Sco
 from magnetar.common.security.principal import Principal
 from prometheus_client import Counter
 
-REFUSALS = Counter(
+REFUSALS: Final = Counter(
     "magnetar_authorization_refusals_total",
     "Operations that were refused because the caller lacks a right, by the action that it lacks.",
     ["action"],
     registry=REGISTRY,
 )
 
-_NO_ROLE = Principal(None)
+FRESH_READS_PER_SECOND_MAX: Final = 200
+"""Refusals in a second that are decided again on what metadata says at that moment."""
+
+_NO_ROLE: Final = Principal(None)
+
+_Decide = Callable[[Principal, Rights], bool]
+
+
+class _Read(Protocol):
+    def __call__(self, *, fresh: bool) -> Awaitable[Rights]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,7 @@ class Authorizer:
         """`metadata` stays the caller's to close."""
         self._config = config
         self._rights = RightsCache(metadata, keys, wildcards=config.wildcards)
+        self._fresh_reads = _FreshReads()
         self.decisions = Decisions(config)
 
     @property
@@ -96,14 +109,12 @@ class Authorizer:
 
         Raises TopicNotFound when there is no such tenant.
         """
-        if not self._config.enabled or self.decisions.all_super_users(principal or _NO_ROLE):
-            return
         try:
-            rights = await self._of_topic(topic)
+            if not self._config.enabled or await self._may(self.decisions.may_look_up, principal, topic):
+                return
         except NamespaceNotFound as error:
             raise TopicNotFound(f"topic {topic} does not exist: there is no tenant {topic.tenant}") from error
-        if not self.decisions.may_look_up(principal or _NO_ROLE, rights):
-            raise refused(principal, "look up", str(topic), "lookup", Operation.TOPIC_LOOKUP.needs)
+        raise refused(principal, "look up", str(topic), "lookup", Operation.TOPIC_LOOKUP.needs)
 
     async def check_produce(self, principal: Principal | None, topic: TopicName) -> None:
         """Check that the principal may produce to the topic."""
@@ -130,50 +141,56 @@ class Authorizer:
 
     async def may_look_up(self, principal: Principal | None, topic: TopicName) -> bool:
         """Return whether the topic may be looked up. Raises MetadataError."""
-        return await self._may(self.decisions.may_look_up, principal, topic)
+        return await self._may_in_a_tenant(self.decisions.may_look_up, principal, topic)
 
     async def may_produce(self, principal: Principal | None, topic: TopicName) -> bool:
         """Return whether the principal may produce to the topic. Raises MetadataError."""
-        return await self._may(self.decisions.may_produce, principal, topic)
+        return await self._may_in_a_tenant(self.decisions.may_produce, principal, topic)
 
     async def may_consume(
         self, principal: Principal | None, topic: TopicName, subscription: str = ""
     ) -> bool:
         """Return whether the principal may consume from the topic. Raises MetadataError."""
-        return await self._may(
+        return await self._may_in_a_tenant(
             lambda known, rights: self.decisions.may_consume(known, rights, subscription), principal, topic
         )
 
     async def may_list(self, principal: Principal | None, namespace: NamespaceName) -> bool:
         """Return whether topics of the namespace may be listed. Raises MetadataError."""
         known = principal or _NO_ROLE
-        if self.decisions.all_super_users(known):
-            return True
         try:
-            rights = await self._rights.of_namespace(namespace)
+            return self.decisions.all_super_users(known) or await self._decided(
+                lambda rights: self.decisions.may_use_namespace(known, rights, PRODUCE | CONSUME),
+                partial(self._rights.of_namespace, namespace),
+            )
         except NamespaceNotFound:
             return False
-        return self.decisions.may_use_namespace(known, rights, PRODUCE | CONSUME)
 
-    async def _may(
-        self,
-        decide: Callable[[Principal, Rights], bool],
-        principal: Principal | None,
-        topic: TopicName,
-    ) -> bool:
+    async def _may_in_a_tenant(self, decide: _Decide, principal: Principal | None, topic: TopicName) -> bool:
+        try:
+            return await self._may(decide, principal, topic)
+        except NamespaceNotFound:
+            return False
+
+    async def _may(self, decide: _Decide, principal: Principal | None, topic: TopicName) -> bool:
         known = principal or _NO_ROLE
         rights = self._rights.known(topic)
-        if rights is None:
-            if self.decisions.all_super_users(known):
-                return True  # before anything is read: an operator is let in while metadata is away
-            try:
-                rights = await self._rights.of_topic(topic)
-            except NamespaceNotFound:
-                return False
-        return decide(known, rights)
+        if rights is not None and decide(known, rights):
+            return True
+        if self.decisions.all_super_users(known):
+            return True  # before anything is read: operators are let in while metadata is away
+        return await self._decided(
+            lambda rights: decide(known, rights), partial(self._rights.of_topic, topic)
+        )
 
-    async def _of_topic(self, topic: TopicName) -> Rights:
-        return self._rights.known(topic) or await self._rights.of_topic(topic)
+    async def _decided(self, decide: Callable[[Rights], bool], read: _Read) -> bool:
+        """Decide on what is known; a refusal is decided again on what is read now.
+
+        Watches bring a grant a moment after it was made, and it holds from the next request on.
+        """
+        if decide(await read(fresh=False)):
+            return True
+        return self._fresh_reads.take() and decide(await read(fresh=True))
 
     # The admin API
 
@@ -198,30 +215,57 @@ class Authorizer:
             return False
         if operation is Operation.ANY or self.decisions.all_super_users(principal):
             return True
-        if operation is Operation.SUPER_USER:
-            return False
+        named = target.topic or target.namespace or target.tenant
+        if operation is Operation.SUPER_USER or not named:
+            return False  # also where the request names no tenant: there is none that the caller administers
+        return await self._decided(*self._question(principal, operation, target))
+
+    def _question(
+        self, principal: Principal, operation: Operation, target: Target
+    ) -> tuple[Callable[[Rights], bool], _Read]:
+        """Return the decision of an operation and what it is made on."""
         decisions, topic = self.decisions, target.topic
         if operation in _OF_TOPICS:
             assert topic is not None, f"{operation} is for routes with a topic"
-            rights = await self._of_topic(topic)
+            read: _Read = partial(self._rights.of_topic, topic)
             if operation is Operation.TOPIC_PRODUCE:
-                return decisions.may_produce(principal, rights)
+                return partial(decisions.may_produce, principal), read
             if operation is Operation.TOPIC_CONSUME:
-                return decisions.may_consume(principal, rights, target.subscription)
-            return decisions.may_look_up(principal, rights)
+                by = target.subscription
+                return (lambda rights: decisions.may_consume(principal, rights, by)), read
+            return partial(decisions.may_look_up, principal), read
         namespace = topic.namespace if topic is not None else target.namespace
         if operation in _OF_NAMESPACES:
             assert namespace is not None, f"{operation} is for routes with a namespace"
             actions = CONSUME if operation is Operation.NAMESPACE_CONSUME else PRODUCE | CONSUME
-            return decisions.may_use_namespace(principal, await self._rights.of_namespace(namespace), actions)
+            return (lambda rights: decisions.may_use_namespace(principal, rights, actions)), partial(
+                self._rights.of_namespace, namespace
+            )
         tenant = namespace.tenant if namespace is not None else target.tenant
-        if not tenant:
-            return False  # the request names no tenant, so there is none that the caller administers
-        return decisions.administers(principal, await self._rights.of_tenant(tenant))
+        assert tenant, f"{operation} is for routes with a tenant"
+        return partial(decisions.administers, principal), partial(self._rights.of_tenant, tenant)
 
 
-_OF_TOPICS = frozenset({Operation.TOPIC_PRODUCE, Operation.TOPIC_CONSUME, Operation.TOPIC_LOOKUP})
-_OF_NAMESPACES = frozenset({Operation.NAMESPACE_USE, Operation.NAMESPACE_CONSUME})
+class _FreshReads:
+    """Bounds how often refusals are decided again: who is refused could cause reads at will."""
+
+    __slots__ = ("_left", "_second")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._left = 0
+
+    def take(self) -> bool:
+        """Return whether one more is allowed in this second."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._left = second, FRESH_READS_PER_SECOND_MAX
+        self._left -= 1
+        return self._left >= 0
+
+
+_OF_TOPICS: Final = frozenset({Operation.TOPIC_PRODUCE, Operation.TOPIC_CONSUME, Operation.TOPIC_LOOKUP})
+_OF_NAMESPACES: Final = frozenset({Operation.NAMESPACE_USE, Operation.NAMESPACE_CONSUME})
 
 
 def refused(

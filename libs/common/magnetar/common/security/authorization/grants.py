@@ -6,8 +6,7 @@ Grants are immutable: changed policies are compiled anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Final
 
 from magnetar.common.metadata.values import Policies
@@ -16,21 +15,18 @@ from magnetar.common.security.authorization.actions import actions_mask
 PREFIX_MODE: Final = "Prefix"
 """The `subscription_auth_mode` in which a subscription's name begins with the role of its consumers."""
 
-_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
-_NO_ROLES: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class Grants:
     """Actions by role. Equal grants allow the same."""
 
-    by_role: Mapping[str, int] = _NOTHING
+    by_role: Mapping[str, int] = field(default_factory=dict)
     """Actions as bits (`actions`), by the exact name of a role."""
     prefixes: tuple[tuple[str, int], ...] = ()
     """Actions of all roles that begin with a text."""
     suffixes: tuple[tuple[str, int], ...] = ()
     """Actions of all roles that end with a text."""
-    subscription_roles: Mapping[str, frozenset[str]] = _NO_ROLES
+    subscription_roles: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The roles that may use a subscription; a subscription that is not here is open to every consumer."""
     prefix_mode: bool = False
     """Whether a subscription's name must begin with its consumer's role."""

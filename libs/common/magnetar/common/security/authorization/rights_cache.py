@@ -55,8 +55,8 @@ class _Part(Generic[K, V]):
             return None
         return (self._known[name],)
 
-    async def get(self, metadata: MetadataStore, name: K, key: str) -> V | None:
-        known = self.known(name)
+    async def get(self, metadata: MetadataStore, name: K, key: str, *, fresh: bool) -> V | None:
+        known = None if fresh else self.known(name)
         if known is not None:
             return known[0]
         changes = self._changes
@@ -146,18 +146,19 @@ class RightsCache:
         """Return the rights concerning a topic if they are known for certain; otherwise None."""
         return self._assembled.get(topic.full)
 
-    async def of_topic(self, topic: TopicName) -> Rights:
-        """Return the rights concerning a topic, read when they are not known.
+    async def of_topic(self, topic: TopicName, *, fresh: bool = False) -> Rights:
+        """Return the rights concerning a topic, read when they are not known, or `fresh` in any case.
 
         Raises NamespaceNotFound when there is no such tenant, MetadataError.
         """
-        found = self._assembled.get(topic.full)
+        found = None if fresh else self._assembled.get(topic.full)
         if found is not None:
             return found
         generation = self.generation
         base = topic.base
-        of_namespace = await self.of_namespace(topic.namespace)
-        own = await self._topics.get(self._metadata, base.full, self._keys.topic_policies(base))
+        of_namespace = await self.of_namespace(topic.namespace, fresh=fresh)
+        key = self._keys.topic_policies(base)
+        own = await self._topics.get(self._metadata, base.full, key, fresh=fresh)
         rights = Rights(of_namespace.admins, of_namespace.namespace, own or NO_GRANTS)
         if generation == self.generation and self._followed:
             if len(self._assembled) >= KNOWN_MAX:
@@ -165,21 +166,22 @@ class RightsCache:
             self._assembled[topic.full] = rights
         return rights
 
-    async def of_namespace(self, namespace: NamespaceName) -> Rights:
+    async def of_namespace(self, namespace: NamespaceName, *, fresh: bool = False) -> Rights:
         """Return the rights concerning a namespace; one that does not exist grants nothing.
 
         Raises NamespaceNotFound when there is no such tenant, MetadataError.
         """
-        of_tenant = await self.of_tenant(namespace.tenant)
-        grants = await self._namespaces.get(self._metadata, namespace, self._keys.namespace(namespace))
+        of_tenant = await self.of_tenant(namespace.tenant, fresh=fresh)
+        key = self._keys.namespace(namespace)
+        grants = await self._namespaces.get(self._metadata, namespace, key, fresh=fresh)
         return Rights(of_tenant.admins, grants or NO_GRANTS)
 
-    async def of_tenant(self, tenant: str) -> Rights:
+    async def of_tenant(self, tenant: str, *, fresh: bool = False) -> Rights:
         """Return the rights concerning a tenant.
 
         Raises NamespaceNotFound when there is none, MetadataError.
         """
-        admins = await self._tenants.get(self._metadata, tenant, self._keys.tenant(tenant))
+        admins = await self._tenants.get(self._metadata, tenant, self._keys.tenant(tenant), fresh=fresh)
         if admins is None:
             raise NamespaceNotFound("Tenant does not exist")
         return Rights(admins)

@@ -113,7 +113,6 @@ _OFFLOADING: Final = (
 )
 _NO_SCHEMA_CHECKS: Final = " Kept and shown: schemas are not compared yet."
 _NO_REPLICATION: Final = " Kept and shown: messages are not replicated between clusters yet."
-_NO_AUTHORIZATION: Final = " Stored and returned, but not enforced yet."
 _NO_PAUSE: Final = " Kept and shown: the state of acknowledgements is always kept whole, so nothing pauses."
 
 FIELDS: Final = (
@@ -331,7 +330,6 @@ FIELDS: Final = (
     ),
     PolicyField(
         api=POLICIES["subscription_auth_mode"],
-        kept=_NO_AUTHORIZATION,
         kind=OneOf(("None", "Prefix"), "SubscriptionAuthMode", nothing="None"),
         dump="subscription_auth_mode",
     ),

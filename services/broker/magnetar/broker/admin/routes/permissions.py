@@ -1,8 +1,8 @@
 """Routes for permissions: of a namespace, of single topics and of subscriptions.
 
 With authorizationEnabled they decide what roles may do (magnetar.common.security.authorization); otherwise
-they are stored and returned. A grant replaces the actions that the role had. Permissions of a partitioned topic
-apply to its partitions, also to those that are added later.
+they are stored and returned. A grant replaces the actions that the role had. Permissions of a partitioned
+topic apply to its partitions, also to those that are added later.
 """
 
 from __future__ import annotations
