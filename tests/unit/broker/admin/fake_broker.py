@@ -224,8 +224,11 @@ class Http:
         assert found == status, (method, path, found, text)
         return str(json.loads(text)["reason"])
 
-    async def json(self, path: str) -> object:
-        async with self.client.get(URL(f"{self.base}{path}", encoded=True)) as response:
+    async def json(self, path: str, method: str = "GET", body: object = None) -> Any:
+        url = URL(f"{self.base}{path}", encoded=True)
+        async with self.client.request(method, url, json=body) as response:
+            if response.status == 204:
+                return 204, None
             assert response.content_type == "application/json"
             return response.status, await response.json()
 

@@ -21,7 +21,7 @@ from magnetar.common.security.principal import Principal
 
 BROKER: Final = web.AppKey("broker", BrokerView)
 
-PRINCIPAL: Final = "principal"
+PRINCIPAL: Final = web.RequestKey("principal", Principal)
 """Where authentication leaves the `Principal` of a request; nothing is there while it is off."""
 
 NAME_CHARS_MAX: Final = 1024
@@ -56,8 +56,7 @@ class Call:
     @property
     def principal(self) -> Principal | None:
         """The roles of the caller; None without authentication."""
-        found: Principal | None = self.request.get(PRINCIPAL)
-        return found
+        return self.request.get(PRINCIPAL)
 
     @property
     def tenant(self) -> str:

@@ -27,6 +27,7 @@ from magnetar.broker.admin.policies.auth_policies import (
 from magnetar.broker.admin.policies.policy_json import BadPolicy
 from magnetar.common.metadata.values import Namespace, Policies
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.audit import audit
 from magnetar.common.security.authorization.authorizer import Target
 from magnetar.common.security.authorization.operations import Operation
 
@@ -88,11 +89,50 @@ async def _revoke_subscription(call: Call) -> web.Response:
 
 
 async def _change(call: Call, edit: Callable[[Policies], Any]) -> web.Response:
+    recorded = _Recorded(edit)
+
     def edit_namespace(namespace: Namespace) -> None:
-        edit(namespace.policies)
+        recorded(namespace.policies)
 
     await call.broker.policy_writer.change_namespace(call.namespace, edit_namespace)
+    recorded.tell(call, str(call.namespace))
     return done()
+
+
+class _Recorded:
+    """An edit of policies that remembers the permissions before and after it, for the audit log."""
+
+    def __init__(self, edit: Callable[[Policies], Any]) -> None:
+        self._edit = edit
+        self._old: dict[str, Any] = {}
+        self._new: dict[str, Any] = {}
+
+    def __call__(self, policies: Policies) -> None:
+        self._old = _auth_of(policies)
+        self._edit(policies)
+        self._new = _auth_of(policies)
+
+    def tell(self, call: Call, resource: str) -> None:
+        """Write what differs to the audit log, once it is stored."""
+        old, new = self._old, self._new
+        roles = sorted(role for role in {*old, *new} if old.get(role) != new.get(role))
+        audit(
+            "permissions changed",
+            principal=call.principal,
+            resource=resource,
+            action="grant",
+            outcome="done",
+            old={role: old[role] for role in roles if role in old},
+            new={role: new[role] for role in roles if role in new},
+        )
+
+
+def _auth_of(policies: Policies) -> dict[str, Any]:
+    subscriptions = subscription_roles_json(policies)
+    return {
+        **permissions_json(policies),
+        **{f"subscription {name}": subscriptions[name] for name in subscriptions},
+    }
 
 
 # -- of topics
@@ -175,14 +215,18 @@ async def _grant_to(call: Call, topic: TopicName, role: str, actions: list[str])
     def edit(policies: Policies) -> None:
         policies.permissions[role].names[:] = actions
 
-    await call.broker.policy_writer.change_topic(topic, edit)
+    recorded = _Recorded(edit)
+    await call.broker.policy_writer.change_topic(topic, recorded)
+    recorded.tell(call, topic.full)
 
 
 async def _revoke_from(call: Call, topic: TopicName, role: str) -> None:
     def edit(policies: Policies) -> None:
         policies.permissions.pop(role, None)
 
-    await call.broker.policy_writer.change_topic(topic, edit)
+    recorded = _Recorded(edit)
+    await call.broker.policy_writer.change_topic(topic, recorded)
+    recorded.tell(call, topic.full)
 
 
 def _role(call: Call) -> str:
