@@ -10,7 +10,7 @@ import pytest
 from magnetar.broker.handlers import producers
 from magnetar.broker.handlers.client import Client
 from magnetar.broker.peer import Peer
-from magnetar.common.errors import NotAllowed, TopicNotFound
+from magnetar.common.errors import NotAllowed, TopicNotFound, Unauthorized
 from magnetar.common.wire.producer_options import NOT_DEDUPLICATED
 from magnetar.common.wire.pulsar_pb2 import CommandProducer
 
@@ -84,3 +84,31 @@ def test_a_producer_that_asks_for_deduplication_is_refused_where_there_is_none(
     if refused:
         assert NOT_DEDUPLICATED in str(raised.value)
     assert 1 not in client.producers
+
+
+def test_a_right_that_is_revoked_while_the_producer_is_opened_keeps_it_out() -> None:
+    class Revoking(AskedAuthorizer):
+        async def check_produce(self, principal: object, topic: object) -> None:
+            await super().check_produce(principal, topic)
+            if self.generation:
+                raise Unauthorized("not any more")
+
+    authorizer, removed = Revoking(), list[object]()
+
+    async def add_producer(*_: object) -> None:
+        authorizer.generation += 1  # grants change while the topic is loaded
+
+    async def get(name: object, *, create: bool) -> Any:
+        return SimpleNamespace(producers=SimpleNamespace(remove=removed.append), add_producer=add_producer)
+
+    services: Any = SimpleNamespace(
+        topics=SimpleNamespace(get=get), clock=SimpleNamespace(wall_ms=lambda: 0), authorizer=authorizer
+    )
+    client = Client(services, cast(Peer, FakePeer()))
+    opening = producers.handle_producer(client, CommandProducer(topic="t", producer_id=1, producer_name="p"))
+    assert opening is not None
+    with pytest.raises(Unauthorized):
+        asyncio.run(cast(Any, opening))
+    assert authorizer.asked == ["produce", "produce"]
+    assert len(removed) == 1
+    assert client.producers == {}

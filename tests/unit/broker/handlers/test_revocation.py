@@ -1,4 +1,4 @@
-"""What lost its right is closed while its client is connected, and nothing else."""
+"""Producers and consumers that lost their right are closed while their client is connected; nothing else is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ORDERS = TopicName.parse("orders")
 
 
 class Rights:
-    """Who may what, as a test says."""
+    """Rights as a test sets them."""
 
     def __init__(self) -> None:
         self.refused: set[str] = set()

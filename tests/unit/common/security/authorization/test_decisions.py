@@ -20,7 +20,7 @@ SUBSCRIPTIONS = ("", "a", "ab-1", "b", "root", "other")
 
 @dataclass(frozen=True)
 class Rules:
-    """What is configured and granted, as it is stored."""
+    """Configuration and grants, as they are stored."""
 
     supers: frozenset[str] = frozenset()
     admins: frozenset[str] = frozenset()

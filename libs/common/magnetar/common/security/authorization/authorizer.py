@@ -48,7 +48,7 @@ class _Read(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an operation of the admin API is about, as far as its path says."""
+    """The object of an operation of the admin API, as far as its path says."""
 
     tenant: str | None = None
     namespace: NamespaceName | None = None

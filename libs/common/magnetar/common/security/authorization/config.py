@@ -16,7 +16,7 @@ SUPER_USERS_KEY: Final = "superUserRoles"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationConfig:
-    """Who may do what besides what is granted."""
+    """Configures whether rights are checked, and roles that have rights without a grant."""
 
     enabled: bool = setting(
         False,

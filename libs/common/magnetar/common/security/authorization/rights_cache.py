@@ -25,7 +25,7 @@ KNOWN_MAX: Final = 65_536
 """Entries of one part that are kept; beyond it the part starts anew, and what is asked for is read again."""
 
 Scope = str | NamespaceName | TopicName | None
-"""What a change concerns: a tenant, a namespace, a topic (with its partitions), or anything."""
+"""The scope of a change: a tenant, a namespace, a topic (with its partitions), or anything."""
 
 K = TypeVar("K", str, NamespaceName)
 V = TypeVar("V")
