@@ -1,4 +1,4 @@
-"""Producers and consumers that lost their right are closed while their client is connected; nothing else is."""
+"""Producers and consumers that lost their right are closed under their client; nothing else is."""
 
 from __future__ import annotations
 
