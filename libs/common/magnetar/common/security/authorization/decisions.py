@@ -1,4 +1,4 @@
-"""Decisions on what a principal may do: pure functions of its roles, of the configuration and of compiled grants.
+"""Decisions on what a principal may do: pure functions of its roles, of the configuration and of grants.
 
 Nothing here waits or reads metadata. Both roles of a proxied principal need a right; a caller without a role
 has none.
