@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -17,8 +17,9 @@ from magnetar.broker.cold.cold_tier import ColdTier
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
-from magnetar.broker.handlers.client import Services
+from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.credentials import close_if_revoked
+from magnetar.broker.handlers.revocation import Revocation
 from magnetar.broker.health.health_checks import HealthChecks
 from magnetar.broker.health.heartbeat_topic import HeartbeatTopic
 from magnetar.broker.housekeeping import Housekeeping
@@ -56,6 +57,8 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.common.security.authentication.provider_table import open_authenticator
+from magnetar.common.security.audit import open_audit_file
+from magnetar.common.security.authorization.authorizer import Authorizer
 from magnetar.ledger.ledger_store import Obstacle
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_intents
@@ -108,7 +111,8 @@ class Broker:
         self._leads: Callable[[], bool] = lambda: True
         self.authenticator = open_authenticator(config.authentication)
         """Checks who clients are; None with authentication off."""
-        self.proxy_roles: frozenset[str] | None = None
+        rights = config.authorization
+        self.proxy_roles = frozenset(rights.proxy_roles) if rights.enabled else None
         """Roles of proxies; None with authorization off."""
         self.ownership: Ownership
         if cluster is None:
@@ -124,6 +128,7 @@ class Broker:
         self._tasks = TaskOwner("broker")
         self._budget = ByteBudget(config.memory, ledgers.cache)
         self.policies = PolicyStore(config, metadata, keys)
+        self.authorizer = Authorizer(config.authorization, metadata, keys)
         self.policy_writer = PolicyWriter(metadata, keys)
         self.tenancy = Tenancy(metadata, keys, clock)
         self.clusters = Clusters(metadata, keys, config.cluster_name, clock)
@@ -215,6 +220,9 @@ class Broker:
         await self.namespaces.start()
         await self.dynamic_config.start(self._settings_changed)
         self.policies.start(self._registry.policies_changed)
+        if config.audit.file:
+            open_audit_file(config.audit.file)
+        self.authorizer.start(Revocation(self.authorizer, self._clients, self._tasks.spawn).rights_changed)
         await self._restored.look()
         self._tasks.spawn(self._restored.follow(), "restored metadata")
         # Deletions that an earlier run recorded and did not finish are resumed before clients are served.
@@ -239,6 +247,7 @@ class Broker:
             budget=self._budget,
             authenticator=self.authenticator,
             proxy_roles=self.proxy_roles,
+            authorizer=self.authorizer,
         )
         if self.authenticator is not None:
             self.authenticator.on_change(self._credentials_changed)
@@ -295,6 +304,10 @@ class Broker:
         self._budget.limit_publishes()
         self._registry.rates_changed()
         self.policies.configuration_changed()
+        self.authorizer.settings_changed()
+
+    def _clients(self) -> Iterator[Client]:
+        return iter(()) if self.listener is None else (connection.client for connection in self.listener)
 
     def _credentials_changed(self) -> None:
         self._tasks.spawn(self._close_revoked(), "revoked credentials")
@@ -358,6 +371,7 @@ class Broker:
         await self._topic_lists.close()
         await self.dynamic_config.close()
         await self.policies.close()
+        await self.authorizer.close()
         await self.namespaces.close()
         await self._tasks.close()
         if self.authenticator is not None:

@@ -18,6 +18,8 @@ from magnetar.broker.topics.config import DeduplicationConfig, PublishConfig, To
 from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
 from magnetar.common.config.settings import setting
 from magnetar.common.security.authentication.config import AuthenticationConfig
+from magnetar.common.security.audit_config import AuditConfig
+from magnetar.common.security.authorization.config import AuthorizationConfig, authorization_problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +137,9 @@ class BrokerConfig:
     deletion: DeletionConfig = field(default_factory=DeletionConfig)
     orphans: OrphanConfig = field(default_factory=OrphanConfig)
     offload: OffloadConfig = field(default_factory=OffloadConfig)
+    authorization: AuthorizationConfig = field(default_factory=AuthorizationConfig)
+    audit: AuditConfig = field(default_factory=AuditConfig)
+
+    def problems(self) -> list[str]:
+        """Return contradictions between settings that are each valid."""
+        return authorization_problems(self.authentication.enabled, self.authorization)

@@ -22,6 +22,7 @@ from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import DynamicConfiguration
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.security.authorization.config import SUPER_USERS_KEY
 
 log = get_logger(__name__)
 
@@ -66,6 +67,7 @@ DYNAMIC: Final = frozenset(
         "subscribeThrottlingRatePerConsumer",
         "subscriptionKeySharedEnable",
         "subscriptionTypesEnabled",
+        SUPER_USERS_KEY,
     }
 )
 

@@ -150,7 +150,7 @@ class ClusterBrokerConfig:
             if port == self.control.port != 0:
                 found.append(f"{key} and magnetarControlPort are both {port}")
         found += self.metadata_access.problems(self.metadata.url) + self.control.tls.problems()
-        return found + self.bookies.problems() + contradictions(listener)
+        return found + self.broker.problems() + self.bookies.problems() + contradictions(listener)
 
     def warnings(self) -> list[str]:
         """Return warnings about valid settings that may be unintended."""

@@ -70,7 +70,7 @@ class StandaloneConfig:
         ):
             if port == self.jobs.port > 0:
                 found.append(f"{key} and magnetarControlPort are both {port}")
-        return found + contradictions(listener)
+        return found + self.broker.problems() + contradictions(listener)
 
     def warnings(self) -> list[str]:
         """Return warnings about valid settings that may be unintended."""

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 from magnetar.broker.admin.edge.server import HttpEdge
@@ -32,6 +32,8 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.common.security.authentication.authenticator import Authenticator
+from magnetar.common.security.authorization.authorizer import Authorizer
+from magnetar.common.security.authorization.config import AuthorizationConfig
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from yarl import URL
@@ -75,6 +77,11 @@ class FakeTopic:
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
 
 
+def authorizer() -> Authorizer:
+    """Allows everything: authorization is off, and nothing is read."""
+    return Authorizer(AuthorizationConfig(), cast(Any, None), Keys("standalone"))
+
+
 @dataclass
 class FakeBroker:
     namespaces: Namespaces
@@ -91,6 +98,7 @@ class FakeBroker:
     cannot_store: str | None = None
     ill: Exception | None = None
     """What a health check finds."""
+    authorizer: Any = field(default_factory=lambda: authorizer())
     registry: Any = None
     partitioned: Any = None
     policies: Any = None
@@ -219,8 +227,11 @@ class Http:
         assert found == status, (method, path, found, text)
         return str(json.loads(text)["reason"])
 
-    async def json(self, path: str) -> object:
-        async with self.client.get(URL(f"{self.base}{path}", encoded=True)) as response:
+    async def json(self, path: str, method: str = "GET", body: object = None) -> Any:
+        url = URL(f"{self.base}{path}", encoded=True)
+        async with self.client.request(method, url, json=body) as response:
+            if response.status == 204:
+                return 204, None
             assert response.content_type == "application/json"
             return response.status, await response.json()
 

@@ -6,6 +6,9 @@ from typing import Any, cast
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Services
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.security.authorization.authorizer import Authorizer
+from magnetar.common.security.authorization.config import AuthorizationConfig
 
 
 def bare_services(clock: Any, *, spawn: Any = None, budget: Any = None) -> Services:
@@ -22,4 +25,5 @@ def bare_services(clock: Any, *, spawn: Any = None, budget: Any = None) -> Servi
         ownership=nothing,
         spawn=spawn,
         budget=budget,
+        authorizer=Authorizer(AuthorizationConfig(), nothing, Keys("standalone")),
     )

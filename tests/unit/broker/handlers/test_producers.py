@@ -10,31 +10,42 @@ import pytest
 from magnetar.broker.handlers import producers
 from magnetar.broker.handlers.client import Client
 from magnetar.broker.peer import Peer
-from magnetar.common.errors import NotAllowed, TopicNotFound
+from magnetar.common.errors import NotAllowed, TopicNotFound, Unauthorized
 from magnetar.common.wire.producer_options import NOT_DEDUPLICATED
 from magnetar.common.wire.pulsar_pb2 import CommandProducer
 
 from tests.unit.broker.topics.fakes import FakePeer
 
 
-@pytest.mark.parametrize(("initial", "actions"), [("", ["produce"]), ("s", ["produce", "consume"])])
-def test_an_initial_subscription_is_for_those_who_may_consume(
-    monkeypatch: pytest.MonkeyPatch, initial: str, actions: list[str]
-) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(producers, "authorize", lambda principal, action, resource: asked.append(action))
+class AskedAuthorizer:
+    """Allows everything and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.asked: list[str] = []
+
+    async def check_produce(self, principal: object, topic: object) -> None:
+        self.asked.append("produce")
+
+    async def check_consume(self, principal: object, topic: object, subscription: str) -> None:
+        self.asked.append(f"consume by {subscription}")
+
+
+@pytest.mark.parametrize(("initial", "actions"), [("", ["produce"]), ("s", ["produce", "consume by s"])])
+def test_an_initial_subscription_is_for_those_who_may_consume(initial: str, actions: list[str]) -> None:
+    authorizer = AskedAuthorizer()
 
     async def get(name: object, *, create: bool) -> None:
         raise TopicNotFound("stop here")
 
-    services: Any = SimpleNamespace(topics=SimpleNamespace(get=get))
+    services: Any = SimpleNamespace(topics=SimpleNamespace(get=get), authorizer=authorizer)
     client = Client(services, cast(Peer, FakePeer()))
     command = CommandProducer(topic="t", producer_id=1, request_id=1, initial_subscription_name=initial)
     opening = producers.handle_producer(client, command)
     assert opening is not None
     with pytest.raises(TopicNotFound):
         asyncio.run(cast(Any, opening))
-    assert asked == actions
+    assert authorizer.asked == actions
 
 
 @pytest.mark.parametrize(
@@ -58,7 +69,9 @@ def test_a_producer_that_asks_for_deduplication_is_refused_where_there_is_none(
         )
 
     services: Any = SimpleNamespace(
-        topics=SimpleNamespace(get=get), clock=SimpleNamespace(wall_ms=lambda: 0), authorization=None
+        topics=SimpleNamespace(get=get),
+        clock=SimpleNamespace(wall_ms=lambda: 0),
+        authorizer=AskedAuthorizer(),
     )
     client = Client(services, cast(Peer, FakePeer()))
     command = CommandProducer(topic="t", producer_id=1, request_id=1, producer_name="p")
@@ -71,3 +84,31 @@ def test_a_producer_that_asks_for_deduplication_is_refused_where_there_is_none(
     if refused:
         assert NOT_DEDUPLICATED in str(raised.value)
     assert 1 not in client.producers
+
+
+def test_a_right_that_is_revoked_while_the_producer_is_opened_keeps_it_out() -> None:
+    class Revoking(AskedAuthorizer):
+        async def check_produce(self, principal: object, topic: object) -> None:
+            await super().check_produce(principal, topic)
+            if self.generation:
+                raise Unauthorized("not any more")
+
+    authorizer, removed = Revoking(), list[object]()
+
+    async def add_producer(*_: object) -> None:
+        authorizer.generation += 1  # grants change while the topic is loaded
+
+    async def get(name: object, *, create: bool) -> Any:
+        return SimpleNamespace(producers=SimpleNamespace(remove=removed.append), add_producer=add_producer)
+
+    services: Any = SimpleNamespace(
+        topics=SimpleNamespace(get=get), clock=SimpleNamespace(wall_ms=lambda: 0), authorizer=authorizer
+    )
+    client = Client(services, cast(Peer, FakePeer()))
+    opening = producers.handle_producer(client, CommandProducer(topic="t", producer_id=1, producer_name="p"))
+    assert opening is not None
+    with pytest.raises(Unauthorized):
+        asyncio.run(cast(Any, opening))
+    assert authorizer.asked == ["produce", "produce"]
+    assert len(removed) == 1
+    assert client.producers == {}

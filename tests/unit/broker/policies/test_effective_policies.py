@@ -244,10 +244,29 @@ def test_unset_policy_follows_the_broker_configuration(key: str) -> None:
     assert getattr(resolve(configured(**{key: text}), NOTHING, NOTHING), comes_out) == value
 
 
+@pytest.mark.parametrize(
+    ("configured_so", "policy", "of_producers", "of_messages"),
+    [
+        ("false", None, False, False),
+        ("true", None, True, False),
+        ("true", False, True, False),
+        ("false", True, True, True),
+        ("true", True, True, True),
+    ],
+)
+def test_encryption_is_required_by_either_and_of_messages_by_the_policy_alone(
+    configured_so: str, policy: bool | None, of_producers: bool, of_messages: bool
+) -> None:
+    config = configured(encryptionRequireOnProducer=configured_so)
+    found = resolve(config, Policies(encryption_required=policy), NOTHING)
+    assert (found.encryption_required, found.messages_encrypted) == (of_producers, of_messages)
+
+
 def test_every_policy_of_a_topic_is_looked_at_here() -> None:
     looked_at = {name for _, name, _ in BROKER_SETTINGS.values()} | {*ONE_NUMBER.values()}
     others = {"inactive_mode", "dispatch_rate_of_subscription", "persistence"}
     others |= {"max_producers_same_address", "max_consumers_same_address"}  # the broker's alone
+    others.add("messages_encrypted")  # a policy's alone
     assert {field.name for field in fields(EffectivePolicies)} == looked_at | others
 
 

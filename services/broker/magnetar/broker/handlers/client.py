@@ -29,6 +29,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.security.authentication.authenticator import Authenticator
+from magnetar.common.security.authorization.authorizer import Authorizer
 from magnetar.common.security.identity import Identity
 from magnetar.common.security.principal import Principal
 
@@ -50,6 +51,7 @@ class Services:
     ownership: Ownership
     spawn: Spawn
     budget: ByteBudget
+    authorizer: Authorizer
     authenticator: Authenticator | None = None
     """Checks who clients are; None with authentication off."""
     proxy_roles: frozenset[str] | None = None

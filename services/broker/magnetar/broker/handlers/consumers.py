@@ -6,7 +6,6 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
 from magnetar.broker.handlers.message_ids import position_of
 from magnetar.broker.handlers.name_limits import checked_name, checked_properties
@@ -81,7 +80,7 @@ def _forget(client: Client, opened: OpenConsumer) -> None:
 async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
     services = client.services
     name = TopicName.parse(command.topic)
-    authorize(client.principal, "consume", name.full)
+    checked = await _check_rights(client, command, name)
     if not command.subscription.strip():
         raise InvalidName("the subscription name is empty; give it one")
     checked_name("subscription", command.subscription)
@@ -121,7 +120,26 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
         ),
     )
     subscription, consumer = await topic.subscriptions.subscribe(request)
+    if checked != services.authorizer.generation:
+        try:
+            await _check_rights(client, command, name)
+        except BaseException:
+            topic.remove_consumer(subscription, consumer)
+            raise
     return OpenConsumer(topic, subscription, consumer)
+
+
+async def _check_rights(client: Client, command: CommandSubscribe, name: TopicName) -> int:
+    """Check that the client may subscribe; return the generation of the grants that say so.
+
+    Raises Unauthorized, MetadataError.
+    """
+    authorizer = client.services.authorizer
+    while True:
+        generation = authorizer.generation
+        await authorizer.check_consume(client.principal, name, command.subscription)
+        if generation == authorizer.generation:
+            return generation
 
 
 def handle_flow(client: Client, command: CommandFlow) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client
 from magnetar.broker.lookups import counted_lookup
 from magnetar.common.naming.topic_name import TopicName
@@ -18,7 +17,7 @@ async def handle_lookup(client: Client, command: CommandLookupTopic) -> None:
     """
     services = client.services
     name = TopicName.parse(command.topic)
-    authorize(client.principal, "lookup", name.full)
+    await services.authorizer.check_lookup(client.principal, name)
     client.peer.listener = command.advertised_listener_name
     with counted_lookup(services.config.cluster_name), services.lookup():
         urls = await services.ownership.where(name, command.advertised_listener_name)
@@ -37,7 +36,7 @@ async def handle_partitioned_metadata(client: Client, command: CommandPartitione
     """
     services = client.services
     name = TopicName.parse(command.topic)
-    authorize(client.principal, "lookup", name.full)
+    await services.authorizer.check_partitions(client.principal, name)
     with services.lookup():
         partitions = await services.partitioned.ask(name, create=command.metadata_auto_creation_enabled)
     client.peer.write(commands.partition_metadata(command.request_id, partitions))

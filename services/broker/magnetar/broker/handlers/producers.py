@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
 from magnetar.broker.handlers.name_limits import checked_name, checked_properties
 from magnetar.broker.topics.publish.access_modes import SHARED
@@ -74,9 +73,7 @@ async def _finish_opening(client: Client, command: CommandProducer, opening: Ope
 async def _open(client: Client, command: CommandProducer, opening: Opening) -> OpenProducer:
     services = client.services
     name = TopicName.parse(command.topic)
-    authorize(client.principal, "produce", name.full)
-    if command.initial_subscription_name:
-        authorize(client.principal, "consume", name.full)
+    checked = await _check_rights(client, command, name)
     if command.topic_epoch > TOPIC_EPOCH_MAX:
         raise NotAllowed(f"invalid topic epoch {command.topic_epoch}: no broker ever assigned it")
     if command.txn_enabled:
@@ -117,7 +114,28 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
         raise ServiceNotReady(f"producer {command.producer_id} was closed while it was created")
     opening.on_cancelled = lambda: topic.producers.remove(producer)
     await topic.add_producer(producer, lambda: _tell_to_wait(client, command.request_id, producer))
+    if checked != services.authorizer.generation:
+        try:
+            await _check_rights(client, command, name)
+        except BaseException:
+            topic.producers.remove(producer)
+            raise
     return OpenProducer(topic, producer)
+
+
+async def _check_rights(client: Client, command: CommandProducer, name: TopicName) -> int:
+    """Check that the client may open the producer; return the generation of the grants that say so.
+
+    Raises Unauthorized, MetadataError.
+    """
+    authorizer = client.services.authorizer
+    while True:
+        generation = authorizer.generation
+        await authorizer.check_produce(client.principal, name)
+        if command.initial_subscription_name:
+            await authorizer.check_consume(client.principal, name, command.initial_subscription_name)
+        if generation == authorizer.generation:
+            return generation
 
 
 def _tell_to_wait(client: Client, request_id: int, producer: Producer) -> None:

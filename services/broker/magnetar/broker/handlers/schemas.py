@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client
 from magnetar.common.errors import TopicNotFound
 from magnetar.common.naming.topic_name import TopicName
@@ -12,7 +11,7 @@ from magnetar.common.wire.pulsar_pb2 import CommandGetOrCreateSchema, CommandGet
 
 async def handle_get_schema(client: Client, command: CommandGetSchema) -> None:
     name = TopicName.parse(command.topic)
-    authorize(client.principal, "consume", name.full)
+    await client.services.authorizer.check_lookup(client.principal, name)
     found = await client.services.schemas.get(name, command.schema_version)
     if found is None:
         raise TopicNotFound(f"topic {name} has no schema of that version")
@@ -22,7 +21,7 @@ async def handle_get_schema(client: Client, command: CommandGetSchema) -> None:
 
 async def handle_get_or_create_schema(client: Client, command: CommandGetOrCreateSchema) -> None:
     name = TopicName.parse(command.topic)
-    authorize(client.principal, "produce", name.full)
+    await client.services.authorizer.check_produce(client.principal, name)
     await client.services.topics.get(name, create=False)
     version = await client.services.schemas.put(name, command.schema)
     client.peer.write(commands.get_or_create_schema(command.request_id, version))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from magnetar.broker.authorization import authorize
 from magnetar.broker.handlers.client import Client, Opening, OpenWatcher
 from magnetar.broker.topics.watch.topic_list_watcher import TopicListWatcher, topics_hash
 from magnetar.broker.topics.watch.topic_pattern import TopicPattern, pattern_length
@@ -32,7 +31,7 @@ async def handle_get_topics(client: Client, command: CommandGetTopicsOfNamespace
     """
     services = client.services
     namespace = NamespaceName.parse(command.namespace)
-    authorize(client.principal, "lookup", str(namespace))
+    await services.authorizer.check_list(client.principal, namespace)
     pattern = _pattern(client, command.topics_pattern) if command.HasField("topics_pattern") else None
     mode = CommandGetTopicsOfNamespace.Mode
     topics: list[str] = []
@@ -72,7 +71,6 @@ def handle_watch_topic_list(
     The id is registered at once, so that a close after this command finds it.
     """
     namespace = NamespaceName.parse(command.namespace)
-    authorize(client.principal, "lookup", str(namespace))
     existing = client.watchers.get(command.watcher_id)
     if isinstance(existing, Opening):
         raise ServiceNotReady(f"watcher {command.watcher_id} is already being created on this connection")
@@ -104,6 +102,7 @@ async def _finish_opening(
 ) -> None:
     services = client.services
     try:
+        await services.authorizer.check_list(client.principal, namespace)
         with services.lookup():
             watcher = await services.topic_lists.watch(namespace, command.watcher_id, pattern, client.peer)
     except BaseException as error:

@@ -85,9 +85,12 @@ class EffectivePolicies:
     delayed_delivery_tick_ms: int
     delayed_delivery_max_delay_ms: int
     encryption_required: bool
+    """Whether producers must say that they encrypt: by the namespace's policy or by configuration."""
     subscription_types: frozenset[str]
     persistence: Persistence | None = None
     """Persistence of its ledgers; None: the defaults of managed ledgers."""
+    messages_encrypted: bool = False
+    """Whether each message must have encryption keys: by the namespace's policy alone, as in Pulsar."""
     offload: OffloadPolicy = NEVER
     """Offload policy of its closed ledgers."""
 
@@ -156,6 +159,7 @@ def resolve(config: PolicyDefaults, namespace: Policies, topic: Policies) -> Eff
     subscribe = level_with("subscribe_rate")
     bytes_max = config.publish.message_bytes_max
     own_bytes_max = number("max_message_bytes", 0)
+    messages_encrypted = bool(number("encryption_required", 0))
     return EffectivePolicies(
         retention_time_min=retention.retention.time_min if retention else defaults.retention.time_min,
         retention_size_bytes=_bytes_of(
@@ -226,7 +230,8 @@ def resolve(config: PolicyDefaults, namespace: Policies, topic: Policies) -> Eff
         delayed_delivery_max_delay_ms=(
             delayed.delayed_delivery.max_delay_ms if delayed else defaults.delayed_delivery.max_delay_ms
         ),
-        encryption_required=bool(number("encryption_required", defaults.limits.encryption_required)),
+        encryption_required=messages_encrypted or defaults.limits.encryption_required,
+        messages_encrypted=messages_encrypted,
         subscription_types=_types(config, types),
         persistence=_persistence(level_with("persistence")),
         offload=resolve_offload(config.offload, config.cluster_name, namespace, topic),

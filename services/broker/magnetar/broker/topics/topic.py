@@ -16,9 +16,11 @@ from magnetar.broker.topics.publish.refusals import Refusals
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
 from magnetar.broker.topics.subscribe.topic_subscriptions import TopicSubscriptions
 from magnetar.broker.topics.topic_state import TopicState
+from magnetar.broker.versions import tell_closed
 from magnetar.common.errors import NotAllowed, OwnershipLost
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire import commands
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 
 
@@ -84,6 +86,12 @@ class Topic(ABC):
         """Disconnects a consumer that its client closed; what it held is delivered again to others."""
         self.inactive_since = None
         self.subscriptions.remove_consumer(subscription, consumer)
+
+    def disconnect_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
+        """Disconnect a consumer and tell its client; one that is too old to be told is disconnected whole."""
+        consumer.detach()
+        self.remove_consumer(subscription, consumer)
+        tell_closed(consumer.peer, commands.close_consumer(consumer.consumer_id))
 
     def disconnect_clients(self) -> None:
         """Closes the topic to clients, and notifies all producers and consumers.

@@ -12,6 +12,7 @@ from magnetar.broker.admin.edge.routing import COMMON_ERRORS, Parameter, Route
 from magnetar.broker.admin.openapi.document import document
 from magnetar.broker.admin.openapi.json_schema import SCALARS, declared, schema_of
 from magnetar.broker.admin.table import routes
+from magnetar.common.security.authorization.operations import Operation
 from openapi_spec_validator import validate
 
 from tests.unit.broker.admin.conftest import Serving
@@ -42,6 +43,7 @@ def route(**more: Any) -> Route:
         "method": "GET",
         "path": "/things",
         "handler": _nobody,
+        "operation": Operation.SUPER_USER,
         "summary": "Things.",
     }
     return Route(**{**given, **more})

@@ -4,6 +4,7 @@ from typing import Any
 
 from magnetar.broker.admin.edge.routing import COMMON_ERRORS, Route
 from magnetar.broker.admin.openapi.markdown import chapter
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _nobody(call: Any) -> Any:
@@ -16,6 +17,7 @@ def route(domain: str, **more: Any) -> Route:
         "method": "GET",
         "path": f"/admin/v2/{domain}/{{topic}}/size",
         "handler": _nobody,
+        "operation": Operation.SUPER_USER,
         "summary": "Its size.",
         "answer": "Map<String, long>",
         "errors": {404: "Topic not found"},

@@ -101,7 +101,8 @@ def test_what_is_refused_does_not_count_for_the_rate() -> None:
 
 
 def test_where_encryption_is_required_a_message_has_keys() -> None:
-    gate = opened(policies(encryption_required=True))
+    assert opened(policies(encryption_required=True)) is None  # by configuration: only producers are asked
+    gate = opened(policies(encryption_required=True, messages_encrypted=True))
     encrypted = entry(encryption_keys=[pb.EncryptionKeys(key="k", value=b"v")])
     assert refused(gate, encrypted, entry(), b"no metadata") == (
         1,

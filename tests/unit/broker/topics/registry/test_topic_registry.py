@@ -393,3 +393,24 @@ def test_a_load_that_does_not_end_keeps_no_broker_from_closing(monkeypatch: pyte
         assert not made.registry.loaded
 
     in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_grants_stay_when_a_topic_is_deleted_for_inactivity_and_other_policies_go(kept: bool) -> None:
+    async def scenario(made: Topics) -> None:
+        await made.load("orders")
+        writer = PolicyWriter(made.process.metadata, KEYS)
+
+        def edit(policies: Policies) -> None:
+            policies.message_ttl_s = 9
+            policies.permissions["alice"].names[:] = ["consume"]
+
+        await writer.change_topic(NAME, edit)
+        await made.registry.delete(NAME, force=False, unless_subscribed=True, keep_grants=kept)
+        left = await writer.topic(NAME)
+        assert {role: list(each.names) for role, each in left.permissions.items()} == (
+            {"alice": ["consume"]} if kept else {}
+        )
+        assert not left.HasField("message_ttl_s")
+
+    in_a_broker(scenario)

@@ -23,6 +23,7 @@ from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.security.authentication.authenticator import Authenticator
+from magnetar.common.security.authorization.authorizer import Authorizer
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 
 if TYPE_CHECKING:  # not used by a standalone
@@ -59,6 +60,11 @@ class BrokerView(MetricsSource, Protocol):
 
     @property
     def policy_writer(self) -> PolicyWriter: ...
+
+    @property
+    def authorizer(self) -> Authorizer:
+        """Checks what callers may do."""
+        ...
 
     @property
     def tenancy(self) -> Tenancy: ...

@@ -1,8 +1,8 @@
 """Routes of the admin API as data: a verb on an object, with its parameters, response and errors.
 
 The HTTP server, the OpenAPI document and the Markdown reference are made from the same routes. Every route
-carries the action it is authorized for. Names are read from the raw path: each is one segment,
-percent-decoded once, with '+' for a space (so clients send a plus as %2B), as Pulsar reads them.
+carries the class of operations that it is authorized as. Names are read from the raw path: each is one
+segment, percent-decoded once, with '+' for a space (so clients send a plus as %2B), as Pulsar reads them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import web
-from magnetar.broker.admin.edge.call import BROKER, Call
+from magnetar.broker.admin.edge.authorization import authorize
+from magnetar.broker.admin.edge.call import BROKER, PRINCIPAL, Call
 from magnetar.broker.admin.edge.owners import require_topic_here
-from magnetar.broker.authorization import authorize
 from magnetar.common.errors import NamespaceNotFound, ServiceNotReady
+from magnetar.common.http.cross_site import READS
 from magnetar.common.http.paths import segments
+from magnetar.common.security.audit import audit
+from magnetar.common.security.authorization.operations import Operation
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 TABLE: Final = web.AppKey("table", list["Route"])
 """The routes of an application, for its descriptions."""
 
-PRINCIPAL: Final = None
-"""The principal of every request, until there is authentication."""
-
 COMMON_ERRORS: Final[Mapping[int, str]] = {
     307: "another broker owns the topic",
     400: "the body or a parameter is malformed",
-    403: "the caller is not permitted to do this",
+    401: "the caller is not authenticated, or lacks the right that the reason names",
+    403: "the caller lacks the right that the reason names",
     408: "the body did not arrive in time",
     413: "the body is too large",
     415: "the content type of the body is not JSON",
@@ -59,7 +60,12 @@ class Route:
     """The path; names in it are `{name}`, each a whole segment."""
     handler: Handler
     summary: str
-    action: str = "admin"
+    operation: Operation
+    """The class of operations: who may do this, and how a refusal looks."""
+    names_in_body: bool = False
+    """Whether the body names what is administered: the handler checks the operation once it is read."""
+    reads_messages: bool = False
+    """Whether messages are shown, which the audit log has."""
     query: tuple[str, ...] = ()
     """Query parameters as `name:type` or `name:type=default`."""
     body: str = ""
@@ -123,15 +129,44 @@ def serve(app: web.Application, routes: Iterable[Route]) -> None:
 def _authorized(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def authorized(request: web.Request) -> web.StreamResponse:
         parts = segments(request.rel_url.raw_path)
-        authorize(PRINCIPAL, route.action, "/".join(parts))
         broker = request.app[BROKER]
+        call = Call(request, broker, parts, route.names_in(parts), route.body)
+        await authorize(call, Operation.ANY if route.names_in_body else route.operation, route.path)
         if broker.not_ready is not None and route.needs_owner:
             raise ServiceNotReady(f"this broker does not serve clients now: {broker.not_ready}")
-        call = Call(request, broker, parts, route.names_in(parts), route.body)
         if route.tenant_first and not await broker.namespaces.tenant_exists(call.tenant):
             raise NamespaceNotFound("Tenant does not exist")
         if route.at_owner:
             await require_topic_here(call)
         return await route.handler(call)
 
-    return authorized
+    return _audited(route, authorized)
+
+
+def _audited(
+    route: Route, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Have what changes something, or shows messages, in the audit log, with its outcome."""
+    if route.method in READS and not route.reads_messages:
+        return handler
+    event = "messages read" if route.reads_messages else "admin call"
+
+    async def audited(request: web.Request) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+        except Exception as error:
+            _audit(event, request, getattr(error, "status", None), type(error).__name__)
+            raise
+        _audit(event, request, response.status, "done" if response.status < 400 else "refused")
+        return response
+
+    return audited
+
+
+def _audit(event: str, request: web.Request, status: int | None, outcome: str) -> None:
+    principal = request.get(PRINCIPAL)
+    if principal is not None:
+        path = request.rel_url.raw_path
+        audit(
+            event, principal=principal, resource=path, action=request.method, outcome=outcome, status=status
+        )

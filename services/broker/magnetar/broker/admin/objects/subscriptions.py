@@ -23,6 +23,7 @@ from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 
 LATEST: Final = 2**63 - 1
 """The ledger id and entry id that denote the end of a topic."""
@@ -90,4 +91,6 @@ def subscription_routes(method: str, name: str, handler: Any, summary: str, **mo
     """Returns the routes of a verb on a subscription, one for each domain."""
     errors = {**_NO_SUCH, **more.pop("errors", {})}
     path = f"{_SUBSCRIPTION}/{name}" if name else _SUBSCRIPTION
-    return owned_topic_routes(method, path, handler, summary, errors=errors, **more)
+    return owned_topic_routes(
+        method, path, handler, summary, errors=errors, **more, operation=Operation.TOPIC_CONSUME
+    )

@@ -1,4 +1,4 @@
-"""Permissions of roles and subscriptions in JSON. They are stored and not enforced yet."""
+"""Permissions of roles and subscriptions in JSON."""
 
 from __future__ import annotations
 

@@ -113,7 +113,6 @@ _OFFLOADING: Final = (
 )
 _NO_SCHEMA_CHECKS: Final = " Stored and returned only: schema compatibility is not checked yet."
 _NO_REPLICATION: Final = " Stored and returned only: replication between clusters is not supported yet."
-_NO_AUTHORIZATION: Final = " Stored and returned, but not enforced yet."
 _NO_PAUSE: Final = (
     " Stored and returned only: acknowledgement state is always stored completely, so dispatch never pauses."
 )
@@ -333,7 +332,6 @@ FIELDS: Final = (
     ),
     PolicyField(
         api=POLICIES["subscription_auth_mode"],
-        kept=_NO_AUTHORIZATION,
         kind=OneOf(("None", "Prefix"), "SubscriptionAuthMode", nothing="None"),
         dump="subscription_auth_mode",
     ),

@@ -11,6 +11,7 @@ from magnetar.broker.admin.edge.call import NAME_CHARS_MAX, Call, answer, done
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.common.metadata.values import BookieRack
+from magnetar.common.security.authorization.operations import Operation
 
 _BOOKIE_ID: Final = re.compile(r"[-=:.\w\[\]]+", re.ASCII)
 
@@ -79,7 +80,15 @@ _RACK: Final = f"{_PATH}/racks-info/{{bookie}}"
 
 
 def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
-    return Route(object="bookies", method=method, path=path, handler=handler, summary=summary, **more)
+    return Route(
+        object="bookies",
+        method=method,
+        path=path,
+        handler=handler,
+        summary=summary,
+        **more,
+        operation=Operation.SUPER_USER,
+    )
 
 
 ROUTES: Final = [

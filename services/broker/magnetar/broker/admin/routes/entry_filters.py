@@ -15,6 +15,7 @@ from magnetar.broker.admin.objects.topics import (
     require_topic_policies,
     topic_routes,
 )
+from magnetar.common.security.authorization.operations import Operation
 
 _KEY: Final = "entryFilterNames"
 
@@ -64,6 +65,7 @@ def _namespace_route(method: str, handler: Any, summary: str, **more: Any) -> Ro
         summary=summary,
         errors={**NAMESPACE_ERRORS, **more.pop("errors", {})},
         **more,
+        operation=Operation.POLICY,
     )
 
 
@@ -97,6 +99,7 @@ ROUTES: Final = [
         "Get the entry filters: always empty, because entry filters are not supported.",
         query=("applied:boolean=false",),
         answer="EntryFilters",
+        operation=Operation.POLICY,
     ),
     *topic_routes(
         "POST",
@@ -106,6 +109,7 @@ ROUTES: Final = [
         body="EntryFilters",
         status=204,
         errors=_NONE,
+        operation=Operation.POLICY,
     ),
     *topic_routes(
         "DELETE",
@@ -113,5 +117,6 @@ ROUTES: Final = [
         _remove,
         "Remove the entry filters: succeeds without effect, because entry filters are not supported.",
         status=204,
+        operation=Operation.POLICY,
     ),
 ]

@@ -12,6 +12,7 @@ from magnetar.common.cluster.bundles import bundle_at, bundles_of
 from magnetar.common.errors import NamespaceNotFound
 from magnetar.common.http.topic_lookups import listener_name
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _lookup(call: Call) -> web.Response:
@@ -56,9 +57,9 @@ ROUTES: Final = [
         path=f"{_PATH}/bundle",
         handler=_bundle,
         summary="Get the bundle that a topic belongs to.",
-        action="lookup",
         answer="String",
         errors=_ERRORS,
+        operation=Operation.NAMESPACE_USE,
     ),
     Route(
         object="lookup",
@@ -66,9 +67,9 @@ ROUTES: Final = [
         path=_PATH,
         handler=_lookup,
         summary="Look up the broker that serves a topic.",
-        action="lookup",
         query=("listenerName:String",),
         answer="LookupData",
         errors=_ERRORS,
+        operation=Operation.TOPIC_LOOKUP,
     ),
 ]

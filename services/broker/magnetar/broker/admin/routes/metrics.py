@@ -13,6 +13,7 @@ from magnetar.broker.metrics.page import MetricsPage
 from magnetar.common.errors import TooManyRequests
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
+from magnetar.common.security.authorization.operations import Operation
 
 _log = get_logger("magnetar.broker.metrics")
 
@@ -32,8 +33,8 @@ def routes(broker: BrokerView) -> list[Route]:
             path=path,
             handler=handler,
             summary="Metrics of topics, subscriptions and the process, for Prometheus.",
-            action="metrics",
             answer="text/plain; version=0.0.4",
+            operation=Operation.OPEN,
         )
         for path in ("/metrics", "/metrics/")
     ]

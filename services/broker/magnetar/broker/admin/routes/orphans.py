@@ -11,6 +11,7 @@ from magnetar.broker.admin.edge.owners import send_on
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.brokers import broker_id
 from magnetar.broker.orphans.orphan import KINDS, Orphan
+from magnetar.common.security.authorization.operations import Operation
 
 PATH: Final = "/admin/magnetar/v1/orphans"
 
@@ -86,6 +87,7 @@ ROUTES: Final = [
         summary="List orphaned metadata found by the last scan; with `look`, scan now.",
         query=("look:boolean=false",),
         answer="Orphans",
+        operation=Operation.SUPER_USER,
     ),
     Route(
         object="orphans",
@@ -97,5 +99,6 @@ ROUTES: Final = [
         query=("dryRun:boolean=true", "kind:OrphanKind"),
         answer="OrphansCleared",
         errors={412: "unknown kind of orphan"},
+        operation=Operation.SUPER_USER,
     ),
 ]

@@ -1,8 +1,8 @@
 """Routes for permissions of namespaces, topics and subscriptions.
 
-Permissions are stored and returned. magnetar.broker.authorization is the place that enforces them; it allows
-everything as long as clients are not authenticated. Permissions of a partitioned topic apply to its
-partitions.
+With authorizationEnabled they decide what roles may do (magnetar.common.security.authorization); otherwise
+they are stored and returned. A grant replaces the actions that the role had. Permissions of a partitioned
+topic apply to its partitions, also to those that are added later.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import web
+from magnetar.broker.admin.edge.authorization import authorize_target
 from magnetar.broker.admin.edge.call import Call, answer, done
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
@@ -26,6 +27,9 @@ from magnetar.broker.admin.policies.auth_policies import (
 from magnetar.broker.admin.policies.policy_json import BadPolicy
 from magnetar.common.metadata.values import Namespace, Policies
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.audit import audit
+from magnetar.common.security.authorization.authorizer import Target
+from magnetar.common.security.authorization.operations import Operation
 
 OPTIONS_MAX: Final = 1_000
 """Maximum topics in one call."""
@@ -85,11 +89,50 @@ async def _revoke_subscription(call: Call) -> web.Response:
 
 
 async def _change(call: Call, edit: Callable[[Policies], Any]) -> web.Response:
+    recorded = _Recorded(edit)
+
     def edit_namespace(namespace: Namespace) -> None:
-        edit(namespace.policies)
+        recorded(namespace.policies)
 
     await call.broker.policy_writer.change_namespace(call.namespace, edit_namespace)
+    recorded.tell(call, str(call.namespace))
     return done()
+
+
+class _Recorded:
+    """An edit of policies that remembers the permissions before and after it, for the audit log."""
+
+    def __init__(self, edit: Callable[[Policies], Any]) -> None:
+        self._edit = edit
+        self._old: dict[str, Any] = {}
+        self._new: dict[str, Any] = {}
+
+    def __call__(self, policies: Policies) -> None:
+        self._old = _auth_of(policies)
+        self._edit(policies)
+        self._new = _auth_of(policies)
+
+    def tell(self, call: Call, resource: str) -> None:
+        """Write what differs to the audit log, once it is stored."""
+        old, new = self._old, self._new
+        roles = sorted(role for role in {*old, *new} if old.get(role) != new.get(role))
+        audit(
+            "permissions changed",
+            principal=call.principal,
+            resource=resource,
+            action="grant",
+            outcome="done",
+            old={role: old[role] for role in roles if role in old},
+            new={role: new[role] for role in roles if role in new},
+        )
+
+
+def _auth_of(policies: Policies) -> dict[str, Any]:
+    subscriptions = subscription_roles_json(policies)
+    return {
+        **permissions_json(policies),
+        **{f"subscription {name}": subscriptions[name] for name in subscriptions},
+    }
 
 
 # -- of topics
@@ -150,6 +193,8 @@ async def _options(call: Call) -> list[tuple[TopicName, str, dict[str, Any]]]:
         if not isinstance(name, str):
             raise Refused(400, "each permission must name its topic")
         found.append((TopicName.parse(name), _checked(role_of, option.get("role")), option))
+    for tenant in sorted({topic.tenant for topic, _, _ in found}):
+        await authorize_target(call, Operation.TENANT_ADMIN, Target(tenant=tenant))
     for topic in {topic.full: topic for topic, _, _ in found}.values():
         await _may_have_its_own(call, topic)
     return found
@@ -170,14 +215,18 @@ async def _grant_to(call: Call, topic: TopicName, role: str, actions: list[str])
     def edit(policies: Policies) -> None:
         policies.permissions[role].names[:] = actions
 
-    await call.broker.policy_writer.change_topic(topic, edit)
+    recorded = _Recorded(edit)
+    await call.broker.policy_writer.change_topic(topic, recorded)
+    recorded.tell(call, topic.full)
 
 
 async def _revoke_from(call: Call, topic: TopicName, role: str) -> None:
     def edit(policies: Policies) -> None:
         policies.permissions.pop(role, None)
 
-    await call.broker.policy_writer.change_topic(topic, edit)
+    recorded = _Recorded(edit)
+    await call.broker.policy_writer.change_topic(topic, recorded)
+    recorded.tell(call, topic.full)
 
 
 def _role(call: Call) -> str:
@@ -224,8 +273,10 @@ ROUTES: Final = [
         _grant_on_topics,
         "Grant permissions on several topics.",
         body="List<GrantTopicPermissionOptions>",
+        names_in_body=True,
         status=204,
         errors=_ON_TOPICS,
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "POST",
@@ -233,35 +284,52 @@ ROUTES: Final = [
         _revoke_on_topics,
         "Revoke permissions on several topics.",
         body="List<RevokeTopicPermissionOptions>",
+        names_in_body=True,
         status=204,
         errors=_ON_TOPICS,
+        operation=Operation.TENANT_ADMIN,
     ),
-    _route("GET", _PATH, _get, "Get the permissions of a namespace by role.", answer="Map<List<AuthAction>>"),
+    _route(
+        "GET",
+        _PATH,
+        _get,
+        "Get the permissions of a namespace by role.",
+        answer="Map<List<AuthAction>>",
+        operation=Operation.NAMESPACE_ADMIN,
+    ),
     _route(
         "GET",
         f"{_PATH}/subscription",
         _of_subscriptions,
         "Get the roles permitted to use each subscription.",
         answer="Map<List<String>>",
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     _route(
         "POST",
         f"{_PATH}/subscription/{{subscription}}",
         _grant_subscription,
-        "Grant roles the use of a subscription. Stored only: permissions are not enforced yet.",
+        "Grant roles the use of a subscription.",
         body="Set<String>",
         status=204,
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     _route(
         "POST",
         f"{_PATH}/{{role}}",
         _grant,
-        "Grant a role permissions on a namespace. Stored only: permissions are not enforced yet.",
+        "Grant a role permissions on a namespace.",
         body="Set<AuthAction>",
         status=204,
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     _route(
-        "DELETE", f"{_PATH}/{{role}}", _revoke, "Revoke all permissions of a role on a namespace.", status=204
+        "DELETE",
+        f"{_PATH}/{{role}}",
+        _revoke,
+        "Revoke all permissions of a role on a namespace.",
+        status=204,
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     _route(
         "DELETE",
@@ -269,6 +337,7 @@ ROUTES: Final = [
         _revoke_subscription,
         "Revoke a role's permission to use a subscription.",
         status=204,
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     *topic_routes(
         "GET",
@@ -277,16 +346,18 @@ ROUTES: Final = [
         "Get the permissions on a topic by role, including those of its namespace.",
         answer="Map<List<AuthAction>>",
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
     *topic_routes(
         "POST",
         "permissions/{role}",
         _grant_on_topic,
-        "Grant a role permissions on a topic. Stored only: permissions are not enforced yet.",
+        "Grant a role permissions on a topic.",
         body="Set<AuthAction>",
         status=204,
         tenant_first=True,
         errors=_ON_TOPICS,
+        operation=Operation.TENANT_ADMIN,
     ),
     *topic_routes(
         "DELETE",
@@ -296,5 +367,6 @@ ROUTES: Final = [
         status=204,
         tenant_first=True,
         errors=_ON_TOPICS,
+        operation=Operation.TENANT_ADMIN,
     ),
 ]

@@ -12,6 +12,7 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.topics import require_namespace, require_topic
 from magnetar.common.naming.topic_name import DOMAINS, TopicName
+from magnetar.common.security.authorization.operations import Operation
 
 _REASON: Final = (
     "publishing over HTTP is not supported yet: use a client of the binary protocol, or `magnetar produce`"
@@ -35,7 +36,6 @@ ROUTES: Final = [
         path=f"/topics/{domain}/{{tenant}}/{{namespace}}/{{topic}}{partition}",
         handler=_publish,
         summary=f"Publish messages to a {what}: always refused, because it is not supported yet.",
-        action="produce",
         body="ProducerMessages",
         answer="ProducerAcks",
         errors={
@@ -43,6 +43,7 @@ ROUTES: Final = [
             405: "publishing over HTTP is not supported yet",
             412: "invalid name",
         },
+        operation=Operation.TOPIC_PRODUCE,
     )
     for domain in DOMAINS
     for partition, what in (("", "topic"), ("/partitions/{partition}", "partition"))

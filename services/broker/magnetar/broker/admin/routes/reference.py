@@ -11,8 +11,7 @@ from aiohttp import web
 from magnetar.broker.admin.edge.call import Call
 from magnetar.broker.admin.edge.routing import TABLE, Route
 from magnetar.broker.admin.openapi.document import document
-
-_ACTION: Final = "reference"
+from magnetar.common.security.authorization.operations import Operation
 
 _PAGE_HEADERS: Final = {
     # The page loads nothing from other servers, and requests only the document.
@@ -51,8 +50,8 @@ def routes() -> list[Route]:
             path="/openapi.json",
             handler=_Document().get,
             summary="This API as an OpenAPI 3.1 document.",
-            action=_ACTION,
             answer="Map",
+            operation=Operation.OPEN,
         ),
         Route(
             object="reference",
@@ -60,7 +59,7 @@ def routes() -> list[Route]:
             path="/docs",
             handler=_page,
             summary="This API as a page for a browser.",
-            action=_ACTION,
             answer="text/html",
+            operation=Operation.OPEN,
         ),
     ]

@@ -9,6 +9,7 @@ from magnetar.broker.admin.edge.call import Call, answer, done, names
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.common.errors import InvalidName
+from magnetar.common.security.authorization.operations import Operation
 
 
 def _tenant(call: Call) -> str:
@@ -84,6 +85,7 @@ ROUTES: Final = [
         handler=_list,
         summary="List the tenants.",
         answer="List<String>",
+        operation=Operation.SUPER_USER,
     ),
     Route(
         object="tenants",
@@ -93,6 +95,7 @@ ROUTES: Final = [
         summary="Get the admin roles and allowed clusters of a tenant.",
         answer="TenantInfo",
         errors={404: "Tenant does not exist", 412: "Tenant name is not valid"},
+        operation=Operation.TENANT_ADMIN,
     ),
     Route(
         object="tenants",
@@ -106,6 +109,7 @@ ROUTES: Final = [
             409: "Tenant already exist; a tenant of this name is being deleted",
             412: "Tenant name is not valid; Clusters cannot be null; Clusters do not exist",
         },
+        operation=Operation.SUPER_USER,
     ),
     Route(
         object="tenants",
@@ -120,6 +124,7 @@ ROUTES: Final = [
             409: "concurrent modification",
             412: "Tenant name is not valid; Clusters cannot be null; Clusters do not exist",
         },
+        operation=Operation.SUPER_USER,
     ),
     Route(
         object="tenants",
@@ -136,5 +141,6 @@ ROUTES: Final = [
             409: "The tenant still has active namespaces; the tenant is already being deleted",
             412: "Tenant name is not valid",
         },
+        operation=Operation.SUPER_USER,
     ),
 ]

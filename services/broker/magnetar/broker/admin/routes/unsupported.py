@@ -14,6 +14,7 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
 from magnetar.broker.admin.objects.topics import require_namespace
+from magnetar.common.security.authorization.operations import Operation
 
 _GROUPS: Final = (
     "resource groups are not supported yet: limit namespaces and topics by their publish and dispatch rates"
@@ -65,6 +66,7 @@ def _namespace_route(
         summary=summary,
         errors={**NAMESPACE_ERRORS, **(errors or {})},
         **more,
+        operation=Operation.POLICY,
     )
 
 
@@ -79,6 +81,7 @@ def _transaction_route(path: str, summary: str, type_name: str = "", *, body: st
         body=body,
         status=200 if type_name else 204,
         answer=type_name,
+        operation=Operation.TOPIC_LOOKUP if "{topic}" in path else Operation.SUPER_USER,
         errors=_ABOUT_TOPICS if "{tenant}" in path else _ERRORS,
     )
 
@@ -97,6 +100,7 @@ ROUTES: Final = [
         handler=_nothing,
         summary="List the resource groups: always empty, because resource groups are not supported yet.",
         answer="Set<String>",
+        operation=Operation.SUPER_USER,
     ),
     Route(
         object="resourcegroups",
@@ -106,6 +110,7 @@ ROUTES: Final = [
         summary="Get a resource group: none exists, because resource groups are not supported yet.",
         answer="ResourceGroup",
         errors={404: "ResourceGroup doesn't exist"},
+        operation=Operation.SUPER_USER,
     ),
     Route(
         object="resourcegroups",
@@ -117,6 +122,7 @@ ROUTES: Final = [
         body="ResourceGroup",
         status=204,
         errors={405: "resource groups are not supported yet"},
+        operation=Operation.SUPER_USER,
     ),
     Route(
         object="resourcegroups",
@@ -126,6 +132,7 @@ ROUTES: Final = [
         summary="Delete a resource group: none exists, because resource groups are not supported yet.",
         status=204,
         errors={404: "ResourceGroup doesn't exist"},
+        operation=Operation.SUPER_USER,
     ),
     _namespace_route(
         "GET",
@@ -166,6 +173,7 @@ ROUTES: Final = [
         handler=_nothing,
         summary="List the transaction coordinators: always empty, because they are not supported yet.",
         answer="List<TransactionCoordinatorInfo>",
+        operation=Operation.SUPER_USER,
     ),
     _transaction_route(
         "coordinatorStats", "Get statistics of transaction coordinators", "Map<TransactionCoordinatorStats>"

@@ -18,7 +18,7 @@ from magnetar.common.naming.topic_name import TopicName
 def check_encrypts(policies: EffectivePolicies, topic: TopicName, producer: Producer) -> None:
     """Raises EncryptionRequired for a producer that does not encrypt where encryption is required."""
     if policies.encryption_required and not producer.encrypts:
-        raise EncryptionRequired(f"encryption is required in {topic}; let the producer encrypt")
+        raise EncryptionRequired(f"Encryption is required in {topic}: let the producer encrypt")
 
 
 def check_one_more_producer(

@@ -121,7 +121,7 @@ class PublishGate:
         except DataCorruption as error:
             return NotAllowed(f"invalid message: {error}")
         if self._encrypted_only and not metadata.encryption_keys:
-            return EncryptionRequired("messages must be encrypted here; let the producer encrypt")
+            return EncryptionRequired("Messages must be encrypted: let the producer encrypt")
         if 0 < self._delay_ms_max < metadata.deliver_at_time - self._clock.wall_ms():
             return NotAllowed(f"messages may be delayed by at most {self._delay_ms_max} ms here")
         return None
@@ -179,7 +179,7 @@ class PublishLimits:
         if not (
             bytes_max
             or delay_ms_max
-            or policies.encryption_required
+            or policies.messages_encrypted
             or policies.publish_rate
             or self._rate is not None
         ):
@@ -187,7 +187,7 @@ class PublishLimits:
         gate = PublishGate(
             bytes_max=bytes_max,
             delay_ms_max=delay_ms_max,
-            encrypted_only=policies.encryption_required,
+            encrypted_only=policies.messages_encrypted,
             rate=self._topic_rate(policies.publish_rate, None if former is None else former.rate),
             broker_rate=self._rate,
             clock=self.clock,

@@ -208,7 +208,7 @@ class PartitionedTopics:
         Raises TopicBusy.
         """
         busy = TopicBusy(f"topic {name} has partitions")
-        ops = list(await self._registry.said_of_partitioned(found, name))
+        ops = list(await self._registry.said_of_partitioned(found, name, keep_grants=True))
         if not name.persistent:
             theirs = map(TopicName.parse, await elsewhere.non_persistent(name.namespace))
             if any(each.base == name for each in theirs):

@@ -42,8 +42,8 @@ from magnetar.common.errors import (
     TopicNotFound,
 )
 from magnetar.common.metadata.keys import Keys
-from magnetar.common.metadata.store import Check, Delete, MetadataStore, Op, Versioned
-from magnetar.common.metadata.values import PartitionedTopic, decode
+from magnetar.common.metadata.store import Check, Delete, MetadataStore, Op, Put, Versioned
+from magnetar.common.metadata.values import PartitionedTopic, Policies, TopicPolicies, decode, encode
 from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_system_topic
@@ -338,14 +338,17 @@ class TopicRegistry:
             for task in late:
                 task.cancel()
 
-    async def delete(self, name: TopicName, *, force: bool, unless_subscribed: bool = False) -> None:
-        """Deletes a topic with its subscriptions, messages and schemas.
+    async def delete(
+        self, name: TopicName, *, force: bool, unless_subscribed: bool = False, keep_grants: bool = False
+    ) -> None:
+        """Delete a topic with its subscriptions, its messages and its schemas.
 
-        Raises TopicBusy while a producer or consumer is connected, unless `force`, which disconnects them;
-        with `unless_subscribed` (deletion by inactivity) also while it has a subscription. A loaded topic is
-        closed to clients before the first await, so a caller's preceding check stays valid. Requests for the
-        topic meanwhile get ServiceNotReady, and a later topic of that name is a new one. Raises
-        TopicNotFound, ServiceNotReady when it is already being deleted or another broker serves it,
+        Raises TopicBusy while a producer or a consumer is connected, unless `force`, which disconnects them;
+        with `unless_subscribed` (deletion by inactivity) also while there is a subscription. With
+        `keep_grants` (by inactivity, too) permissions stay, for the next topic of that name. A loaded topic
+        is fenced before anything is waited for: nobody comes between a caller's own look at it and this one.
+        Clients that ask for it meanwhile get ServiceNotReady, and the next topic of that name is a new one.
+        Raises TopicNotFound, ServiceNotReady when it is being deleted already or another broker serves it,
         StorageError, MetadataError.
         """
         await self._ownership.claim(name)
@@ -361,21 +364,35 @@ class TopicRegistry:
             else:
                 check_deletable(topic, force=force, unless_subscribed=unless_subscribed)
                 await self._unload_for_good(topic)
-            with_it = await self._said_of(name) if name.partition_index < 0 else []
+            with_it = await self._said_of(name, keep_grants=keep_grants) if name.partition_index < 0 else []
             if name.persistent:
                 await delete_managed_ledger(self._ledgers, name.full, with_it)
             elif with_it:
                 await self._metadata.commit(with_it)
 
-    async def said_of_partitioned(self, partitioned: Versioned, name: TopicName) -> Sequence[Op]:
-        """Returns the deletions of a partitioned topic's metadata, policies and schemas."""
-        return [Delete(partitioned.key, partitioned.version), *await self._said_of(name)]
+    async def said_of_partitioned(
+        self, partitioned: Versioned, name: TopicName, *, keep_grants: bool = False
+    ) -> Sequence[Op]:
+        """The deletion of a partitioned topic's metadata, with its policies and schemas.
 
-    async def _said_of(self, name: TopicName) -> Sequence[Op]:
-        """Returns the deletions of a topic's policies and schemas. They belong to the topic's transaction, or
-        the next topic of its name would inherit them.
+        With `keep_grants` the permissions of roles stay, for the next topic of that name.
         """
-        return [Delete(self._keys.topic_policies(name)), *await self._schemas.deletions(name)]
+        said = await self._said_of(name, keep_grants=keep_grants)
+        return [Delete(partitioned.key, partitioned.version), *said]
+
+    async def _said_of(self, name: TopicName, *, keep_grants: bool) -> Sequence[Op]:
+        """The deletion of its policies and schemas: they go with the topic, in its transaction, or they would
+        be those of the next one of its name.
+        """
+        key = self._keys.topic_policies(name)
+        change: Op = Delete(key)
+        found = await self._metadata.get(key) if keep_grants else None
+        if found is not None:
+            permissions = decode(TopicPolicies, found.value).policies.permissions
+            if permissions:
+                kept = TopicPolicies(policies=Policies(permissions=permissions))
+                change = Put(key, encode(kept), found.version)
+        return [change, *await self._schemas.deletions(name)]
 
     async def unload(self, name: TopicName) -> None:
         """Closes a topic; it is loaded again on request. Does nothing when it is not loaded.

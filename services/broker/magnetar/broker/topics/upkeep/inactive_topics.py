@@ -65,7 +65,7 @@ class InactiveTopics:
     async def _delete(self, topic: Topic) -> None:
         without = topic.policies.inactive_mode == DELETE_WHEN_NO_SUBSCRIPTIONS
         try:
-            await self._registry.delete(topic.name, force=False, unless_subscribed=without)
+            await self._registry.delete(topic.name, force=False, unless_subscribed=without, keep_grants=True)
         except (TopicBusy, TopicNotFound, ServiceNotReady) as error:
             log.info("inactive topic not deleted", topic=topic.name.full, why=str(error))
             return

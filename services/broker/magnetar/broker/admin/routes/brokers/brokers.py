@@ -19,6 +19,7 @@ from magnetar.broker.admin.objects.brokers import active_brokers, broker_id
 from magnetar.broker.admin.routes.brokers.topic_bundles import topics_by_bundle
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.security.authorization.operations import Operation
 
 _TOPIC_VERSIONS: Final = ("V1", "V2")
 
@@ -192,7 +193,6 @@ _HEALTH: Final[dict[str, Any]] = {
     "method": "GET",
     "handler": _health,
     "summary": "Check the broker's health: publish a message to its heartbeat topic and read it back.",
-    "action": "health",
     "query": ("topicVersion:TopicVersion", "brokerId:String"),
     "answer": "ok",
     "errors": {
@@ -203,19 +203,21 @@ _HEALTH: Final[dict[str, Any]] = {
 }
 
 ROUTES: Final = [
-    Route(path="/admin/v2/brokers/health", **_HEALTH),
-    Route(path="/health", **_HEALTH),
+    Route(path="/admin/v2/brokers/health", **_HEALTH, operation=Operation.SUPER_USER),
+    Route(path="/health", **_HEALTH, operation=Operation.OPEN),
     Route(
         object="brokers",
         method="GET",
         path="/status.html",
         handler=_status,
         summary="Check whether the broker accepts clients, for load balancers.",
-        action="health",
         answer="OK",
         errors=_NOT_READY,
+        operation=Operation.OPEN,
     ),
-    _route("GET", "", _list, "List the active brokers.", answer="Set<String>"),
+    _route(
+        "GET", "", _list, "List the active brokers.", answer="Set<String>", operation=Operation.SUPER_USER
+    ),
     _route(
         "GET",
         "/leaderBroker",
@@ -223,23 +225,32 @@ ROUTES: Final = [
         "Get the leader broker.",
         answer="BrokerInfo",
         errors={404: "Leader broker not found"},
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "GET",
         "/ready",
         _ready,
         "Check whether the broker is ready.",
-        action="health",
         answer="ok",
         errors=_NOT_READY,
+        operation=Operation.ANY,
     ),
-    _route("GET", "/version", _version, "Get the version of the broker, as unquoted text.", answer="String"),
+    _route(
+        "GET",
+        "/version",
+        _version,
+        "Get the version of the broker, as unquoted text.",
+        answer="String",
+        operation=Operation.ANY,
+    ),
     _route(
         "GET",
         "/internal-configuration",
         _internal_configuration,
         "Get the locations of metadata and ledgers.",
         answer="InternalConfigurationData",
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "GET",
@@ -247,6 +258,7 @@ ROUTES: Final = [
         _check_quotas,
         "Check all backlog quotas now and enforce them.",
         status=204,
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "POST",
@@ -257,6 +269,7 @@ ROUTES: Final = [
         status=204,
         errors={405: "the process does not allow shutdown over HTTP"},
         anywhere=True,
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "GET",
@@ -265,6 +278,7 @@ ROUTES: Final = [
         "List the bundles that a broker owns.",
         answer="Map<NamespaceOwnershipStatus>",
         errors={404: "Cluster does not exist; the broker is not active"},
+        operation=Operation.SUPER_USER,
     ),
 ]
 
@@ -276,6 +290,7 @@ LAST: Final = [
         "List the active brokers of a cluster.",
         answer="Set<String>",
         errors=_CLUSTER,
+        operation=Operation.SUPER_USER,
     ),
 ]
 """Routes tried after all other routes of brokers, whose first segment could be taken for a cluster name."""

@@ -10,6 +10,7 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.policies.policy_requests import APPLY_SECONDS_MAX
 from magnetar.broker.dynamic_config import BadValue, NotDynamic
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _names(call: Call) -> web.Response:
@@ -61,7 +62,13 @@ _ERRORS: Final = {
 
 def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
     return Route(
-        object="brokers", method=method, path=f"{_PATH}{path}", handler=handler, summary=summary, **more
+        object="brokers",
+        method=method,
+        path=f"{_PATH}{path}",
+        handler=handler,
+        summary=summary,
+        **more,
+        operation=Operation.SUPER_USER,
     )
 
 

@@ -7,6 +7,7 @@ from magnetar.broker.admin.edge.call import Call
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.health.readiness import not_ready
 from magnetar.common.obs import health
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _live(call: Call) -> web.Response:
@@ -29,9 +30,9 @@ ROUTES = [
         path=health.LIVEZ,
         handler=_live,
         summary="Liveness probe: check whether the process is alive.",
-        action="health",
         answer="ok",
         anywhere=True,
+        operation=Operation.OPEN,
     ),
     Route(
         object="brokers",
@@ -40,9 +41,9 @@ ROUTES = [
         handler=_ready,
         summary="Readiness probe: check that the broker is registered, neither starting nor stopping, and "
         "able to store messages.",
-        action="health",
         answer="ok",
         errors={503: "no new clients are accepted, with the reason"},
         anywhere=True,
+        operation=Operation.OPEN,
     ),
 ]

@@ -19,6 +19,7 @@ from magnetar.broker.admin.stats.subscription_stats import Wanted
 from magnetar.broker.admin.stats.topic_stats import topic_stats
 from magnetar.broker.load.process_usage import resident_bytes
 from magnetar.broker.topics.topic import Topic
+from magnetar.common.security.authorization.operations import Operation
 
 _ALLOCATORS: Final = ("default", "ml-cache")
 _EVERYTHING: Final = Wanted()
@@ -209,6 +210,7 @@ def _route(path: str, handler: Any, summary: str, type_name: str, **more: Any) -
         summary=summary,
         answer=type_name,
         **more,
+        operation=Operation.SUPER_USER,
     )
 
 

@@ -19,6 +19,7 @@ from magnetar.broker.admin.routes.clusters.cluster_json import (
 from magnetar.common.errors import InvalidName
 from magnetar.common.metadata.values import Cluster
 from magnetar.common.naming.namespace_name import check_entity
+from magnetar.common.security.authorization.operations import Operation
 
 CLUSTER_PATH: Final = "/admin/v2/clusters/{cluster}"
 
@@ -151,6 +152,7 @@ def cluster_route(method: str, path: str, handler: Any, summary: str, **more: An
         summary=summary,
         errors=errors,
         **more,
+        operation=Operation.SUPER_USER,
     )
 
 
@@ -164,6 +166,7 @@ ROUTES: Final = [
         handler=_list,
         summary="List the clusters that this cluster knows.",
         answer="Set<String>",
+        operation=Operation.ANY,
     ),
     cluster_route("GET", "", _get, "Get the addresses of a cluster.", answer="ClusterData"),
     cluster_route(

@@ -23,6 +23,7 @@ from magnetar.broker.admin.objects.topics import stored_subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _clear(call: Call) -> web.Response:
@@ -87,6 +88,7 @@ def _route(path: str, handler: Any, summary: str, errors: dict[int, str]) -> Rou
         summary=summary,
         status=204,
         errors={**NAMESPACE_ERRORS, **errors},
+        operation=Operation.NAMESPACE_CONSUME,
     )
 
 

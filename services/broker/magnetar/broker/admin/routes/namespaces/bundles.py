@@ -34,6 +34,7 @@ from magnetar.common.errors import NotAllowed
 from magnetar.common.metadata.values import Namespace
 from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 
 _MOVED_AT_ONCE: Final = 4
 """Concurrent handovers of one namespace's bundles, as in the drain of a stopping broker."""
@@ -226,6 +227,7 @@ ROUTES: Final = [
         "Unload all bundles of a namespace to other brokers; a standalone closes its topics.",
         status=204,
         errors=_MOVED,
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "PUT",
@@ -235,6 +237,7 @@ ROUTES: Final = [
         query=("destinationBroker:String",),
         status=204,
         errors=_MOVED,
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "PUT",
@@ -249,6 +252,7 @@ ROUTES: Final = [
             412: "Invalid bundle range; Unsupported namespace bundle split algorithm; invalid split "
             "positions; too many bundles",
         },
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "PUT",
@@ -262,6 +266,7 @@ ROUTES: Final = [
             "time",
             503: "not all bundles could be assigned to one broker; try again",
         },
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "GET",
@@ -270,6 +275,7 @@ ROUTES: Final = [
         "Get the positions in the hash ring of all or some topics of a bundle.",
         query=("topics:List<String>",),
         answer="TopicHashPositions",
+        operation=Operation.POLICY,
     ),
 ]
 
@@ -283,5 +289,6 @@ LAST: Final = [
         query=("force:boolean=false",),
         status=204,
         errors={405: "the bundle has topics", 409: "Cannot delete non empty bundle"},
+        operation=Operation.NAMESPACE_ADMIN,
     ),
 ]

@@ -31,6 +31,7 @@ from magnetar.common.errors import InvalidName, NamespaceNotFound
 from magnetar.common.metadata.values import Namespace, Tenant
 from magnetar.common.naming.bundle_range import DEFAULT_BUNDLES, RING_END, BundleRange, split_ring
 from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.security.authorization.operations import Operation
 
 _MODES: Final = {"PERSISTENT": (True,), "NON_PERSISTENT": (False,), "ALL": (True, False)}
 _TENANT_PATH: Final = "/admin/v2/namespaces/{tenant}"
@@ -238,8 +239,16 @@ ROUTES: Final = [
         "List the namespaces of a tenant.",
         answer="List<String>",
         errors={404: "Tenant not found"},
+        operation=Operation.TENANT_ADMIN,
     ),
-    _route("GET", NAMESPACE_PATH, _get, "Get all policies of a namespace.", answer="Policies"),
+    _route(
+        "GET",
+        NAMESPACE_PATH,
+        _get,
+        "Get all policies of a namespace.",
+        answer="Policies",
+        operation=Operation.POLICY,
+    ),
     _route(
         "PUT",
         NAMESPACE_PATH,
@@ -255,6 +264,7 @@ ROUTES: Final = [
             409: "Namespace already exists; the list contains two peer clusters",
             412: "Namespace name is not valid; invalid policy value",
         },
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "DELETE",
@@ -267,6 +277,7 @@ ROUTES: Final = [
             405: "Broker doesn't allow forced deletion of namespaces; the cluster's own namespace",
             409: "Cannot delete non empty namespace; the namespace is already being deleted",
         },
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "GET",
@@ -275,9 +286,15 @@ ROUTES: Final = [
         "List the topics of a namespace.",
         query=("mode:Mode=PERSISTENT", "includeSystemTopic:boolean=false"),
         answer="List<String>",
+        operation=Operation.NAMESPACE_USE,
     ),
     _route(
-        "GET", f"{NAMESPACE_PATH}/bundles", _bundles, "Get the bundles of a namespace.", answer="BundlesData"
+        "GET",
+        f"{NAMESPACE_PATH}/bundles",
+        _bundles,
+        "Get the bundles of a namespace.",
+        answer="BundlesData",
+        operation=Operation.NAMESPACE_USE,
     ),
     _route(
         "GET",
@@ -286,6 +303,7 @@ ROUTES: Final = [
         "Get all properties of a namespace.",
         answer="Map<String, String>",
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "PUT",
@@ -296,6 +314,7 @@ ROUTES: Final = [
         status=204,
         errors=_CONFLICT,
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "DELETE",
@@ -305,6 +324,7 @@ ROUTES: Final = [
         status=204,
         errors=_CONFLICT,
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "GET",
@@ -313,6 +333,7 @@ ROUTES: Final = [
         "Get a property of a namespace, as unquoted text.",
         answer="String",
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "DELETE",
@@ -322,6 +343,7 @@ ROUTES: Final = [
         answer="String",
         errors=_CONFLICT,
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "PUT",
@@ -331,5 +353,6 @@ ROUTES: Final = [
         status=204,
         errors=_CONFLICT,
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
 ]

@@ -18,6 +18,7 @@ from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
 from magnetar.broker.admin.objects.topics import require_namespace
 from magnetar.broker.offload.object_scan import MISSING, UNKNOWN, Scan, ScannedAttempt
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _scan(call: Call) -> web.StreamResponse:
@@ -62,5 +63,6 @@ ROUTES: Final = [
         summary="Scan objects of a namespace's offloaded ledgers: each is OK, RUNNING, MISSING or UNKNOWN.",
         answer="OffloadedLedgers",
         errors=NAMESPACE_ERRORS,
+        operation=Operation.POLICY,
     ),
 ]

@@ -14,6 +14,7 @@ from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE
 from magnetar.broker.admin.policies.offload_policies import limit
 from magnetar.broker.admin.policies.policy_json import BadPolicy
 from magnetar.common.metadata.values import Namespace
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _get(member: str, unset: int | None, call: Call) -> web.Response:
@@ -54,7 +55,14 @@ def _route(method: str, name: str, handler: Any, summary: str, **more: Any) -> R
     errors = NAMESPACE_ERRORS if method == "GET" else {**NAMESPACE_ERRORS, **_CHANGED}
     path = f"{NAMESPACE_PATH}/{name}"
     return Route(
-        object="namespaces", method=method, path=path, handler=handler, summary=summary, errors=errors, **more
+        object="namespaces",
+        method=method,
+        path=path,
+        handler=handler,
+        summary=summary,
+        errors=errors,
+        **more,
+        operation=Operation.POLICY,
     )
 
 

@@ -17,6 +17,7 @@ from magnetar.broker.admin.policies.replication_clusters import check_clusters, 
 from magnetar.common.errors import NamespaceNotFound
 from magnetar.common.metadata.values import Namespace
 from magnetar.common.naming.namespace_name import check_entity
+from magnetar.common.security.authorization.operations import Operation
 
 # -- clusters
 
@@ -223,6 +224,7 @@ def _group_route(path: str, handler: Any, query: str) -> Route:
         query=(query,),
         answer="List<String>",
         errors={412: "Cluster does not exist; invalid name"},
+        operation=Operation.TENANT_ADMIN,
     )
 
 
@@ -238,6 +240,7 @@ ROUTES: Final = [
         _replication,
         "Get the replication clusters of a namespace.",
         answer="Set<String>",
+        operation=Operation.POLICY,
     ),
     _route(
         "POST",
@@ -246,9 +249,15 @@ ROUTES: Final = [
         "Set the replication clusters of a namespace.",
         body="Set<String>",
         errors=_CLUSTERS,
+        operation=Operation.POLICY,
     ),
     _route(
-        "GET", "allowedClusters", _allowed, "Get the allowed clusters of a namespace.", answer="Set<String>"
+        "GET",
+        "allowedClusters",
+        _allowed,
+        "Get the allowed clusters of a namespace.",
+        answer="Set<String>",
+        operation=Operation.POLICY,
     ),
     _route(
         "POST",
@@ -258,6 +267,7 @@ ROUTES: Final = [
         body="Set<String>",
         errors=_CLUSTERS,
         tenant_first=True,
+        operation=Operation.POLICY,
     ),
     _route(
         "POST",
@@ -267,6 +277,7 @@ ROUTES: Final = [
         body="boolean",
         status=204,
         errors={405: "migration of clients is not supported yet"},
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "GET",
@@ -274,6 +285,7 @@ ROUTES: Final = [
         _group,
         "Get the anti-affinity group of a namespace, as unquoted text.",
         answer="String",
+        operation=Operation.POLICY,
     ),
     _route(
         "POST",
@@ -284,6 +296,7 @@ ROUTES: Final = [
         body="String",
         status=204,
         errors={412: "Invalid antiAffinityGroup; invalid name"},
+        operation=Operation.POLICY,
     ),
     _route(
         "DELETE",
@@ -291,6 +304,7 @@ ROUTES: Final = [
         _remove_group,
         "Remove a namespace from its anti-affinity group.",
         status=204,
+        operation=Operation.POLICY,
     ),
     _route(
         "GET",
@@ -298,6 +312,7 @@ ROUTES: Final = [
         _bookies,
         "Get the bookie affinity groups of a namespace.",
         answer="BookieAffinityGroupData",
+        operation=Operation.SUPER_USER,
     ),
     _route(
         "POST",
@@ -308,8 +323,14 @@ ROUTES: Final = [
         body="BookieAffinityGroupData",
         status=204,
         errors={412: "the primary group is missing; invalid name"},
+        operation=Operation.SUPER_USER,
     ),
     _route(
-        "DELETE", _BOOKIES, _remove_bookies, "Remove the bookie affinity groups of a namespace.", status=204
+        "DELETE",
+        _BOOKIES,
+        _remove_bookies,
+        "Remove the bookie affinity groups of a namespace.",
+        status=204,
+        operation=Operation.SUPER_USER,
     ),
 ]

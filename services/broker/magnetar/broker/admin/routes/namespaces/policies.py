@@ -27,6 +27,7 @@ from magnetar.broker.admin.policies.policy_requests import (
     value_of,
 )
 from magnetar.common.metadata.values import Namespace, Policies
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _get(field: PolicyField, call: Call) -> web.Response:
@@ -99,6 +100,7 @@ def _route(method: str, name: str, handler: Any, summary: str, **more: Any) -> R
         summary=summary,
         errors=more.pop("errors", NAMESPACE_ERRORS if method == "GET" else _SET_ERRORS),
         **more,
+        operation=Operation.POLICY,
     )
 
 

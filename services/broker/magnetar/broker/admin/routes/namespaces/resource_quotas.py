@@ -12,6 +12,7 @@ from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.bundles import bundle_in
 from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS
 from magnetar.common.metadata.values import Namespace, ResourceQuota
+from magnetar.common.security.authorization.operations import Operation
 
 _FIELDS: Final = {
     "msgRateIn": "message_rate_in",
@@ -95,7 +96,15 @@ _CHANGED: Final = {**_ERRORS, 409: "Concurrent modification"}
 
 
 def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
-    return Route(object="resource-quotas", method=method, path=path, handler=handler, summary=summary, **more)
+    return Route(
+        object="resource-quotas",
+        method=method,
+        path=path,
+        handler=handler,
+        summary=summary,
+        **more,
+        operation=Operation.SUPER_USER,
+    )
 
 
 ROUTES: Final = [

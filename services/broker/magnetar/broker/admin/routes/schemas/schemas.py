@@ -18,6 +18,7 @@ from magnetar.broker.schemas import same_schema, version_number
 from magnetar.common.errors import NotAllowed
 from magnetar.common.metadata.values import SchemaRecord
 from magnetar.common.naming.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+from magnetar.common.security.authorization.operations import Operation
 from magnetar.common.wire.pulsar_pb2 import Schema
 
 DEFAULT_STRATEGY: Final = "FULL"
@@ -159,6 +160,7 @@ ROUTES: Final = [
         "Get the latest schema of a topic.",
         answer="GetSchemaResponse",
         errors=_NONE,
+        operation=Operation.TOPIC_LOOKUP,
     ),
     _route(
         "GET",
@@ -167,6 +169,7 @@ ROUTES: Final = [
         "Get one version of a topic's schema, even if it was deleted.",
         answer="GetSchemaResponse",
         errors=_NONE,
+        operation=Operation.TOPIC_LOOKUP,
     ),
     _route(
         "GET",
@@ -175,6 +178,7 @@ ROUTES: Final = [
         "Get all versions of a topic's schema.",
         answer="GetAllVersionsSchemaResponse",
         errors=_NONE,
+        operation=Operation.TOPIC_LOOKUP,
     ),
     _route(
         "GET",
@@ -183,6 +187,7 @@ ROUTES: Final = [
         "List the versions of a topic's schema.",
         answer="SchemaMetadata",
         errors=_NONE,
+        operation=Operation.TOPIC_LOOKUP,
     ),
     _route(
         "POST",
@@ -192,6 +197,7 @@ ROUTES: Final = [
         body="PostSchemaPayload",
         answer="PostSchemaResponse",
         errors={**_INVALID, 413: "the schema is too large"},
+        operation=Operation.TOPIC_PRODUCE,
     ),
     _route(
         "DELETE",
@@ -203,6 +209,7 @@ ROUTES: Final = [
         answer="DeleteSchemaResponse",
         errors=_ERRORS,
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
     _route(
         "POST",
@@ -212,6 +219,7 @@ ROUTES: Final = [
         body="PostSchemaPayload",
         answer="LongSchemaVersion",
         errors=_INVALID,
+        operation=Operation.TOPIC_LOOKUP,
     ),
     _route(
         "POST",
@@ -223,5 +231,6 @@ ROUTES: Final = [
         answer="IsCompatibilityResponse",
         errors={**_INVALID, 405: "the compatibility rules it needs are not supported yet"},
         tenant_first=True,
+        operation=Operation.TENANT_ADMIN,
     ),
 ]

@@ -27,6 +27,7 @@ from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 
 _SLICE_ENTRIES: Final = 1_000
 
@@ -174,5 +175,6 @@ ROUTES: Final = [
         "Expire messages older than a number of seconds on all subscriptions.",
         status=204,
         errors={405: "the topic is not persistent"},
+        operation=Operation.TOPIC_CONSUME,
     ),
 ]

@@ -15,6 +15,7 @@ from magnetar.broker.admin.routes.subscriptions.message_headers import message_h
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
+from magnetar.common.security.authorization.operations import Operation
 from magnetar.common.wire.batch import parse_metadata, payload_of
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
@@ -115,6 +116,8 @@ ROUTES: Final = [
         "Peek at an unacknowledged entry of a subscription.",
         answer="bytes",
         errors=_ERRORS,
+        operation=Operation.TOPIC_CONSUME,
+        reads_messages=True,
     ),
     *owned_topic_routes(
         "GET",
@@ -123,6 +126,8 @@ ROUTES: Final = [
         "Get an entry by its id.",
         answer="bytes",
         errors=_ERRORS,
+        operation=Operation.TOPIC_CONSUME,
+        reads_messages=True,
     ),
     *owned_topic_routes(
         "GET",
@@ -132,5 +137,7 @@ ROUTES: Final = [
         query=("initialPosition:String=latest", "messagePosition:long=1"),
         answer="bytes",
         errors={**_ERRORS, 412: "the topic is empty; initialPosition is neither latest nor earliest"},
+        operation=Operation.TOPIC_CONSUME,
+        reads_messages=True,
     ),
 ]

@@ -19,6 +19,7 @@ from magnetar.broker.admin.objects.topics import load, owned_topic_routes, parti
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 
@@ -120,7 +121,12 @@ async def _put_properties(call: Call) -> web.Response:
 
 ROUTES: Final = [
     *owned_topic_routes(
-        "GET", "subscriptions", _list, "List the subscriptions of a topic.", answer="List<String>"
+        "GET",
+        "subscriptions",
+        _list,
+        "List the subscriptions of a topic.",
+        answer="List<String>",
+        operation=Operation.TOPIC_CONSUME,
     ),
     *subscription_routes(
         "PUT",

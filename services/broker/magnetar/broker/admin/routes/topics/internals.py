@@ -17,6 +17,7 @@ from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.metadata.values import TopicHead, decode
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 
@@ -144,6 +145,7 @@ ROUTES: Final = [
         "Get the ledgers and cursors of a topic, or of each partition, as stored in metadata.",
         answer="ManagedLedgerInfo",
         errors=_HERE,
+        operation=Operation.TOPIC_LOOKUP,
     ),
     *owned_topic_routes(
         "GET",
@@ -152,6 +154,7 @@ ROUTES: Final = [
         "Get the stored size of a topic and the backlog size of each subscription.",
         answer="PersistentOfflineTopicStats",
         errors=_ONE,
+        operation=Operation.TOPIC_CONSUME,
     ),
     *owned_topic_routes(
         "PUT",
@@ -161,5 +164,6 @@ ROUTES: Final = [
         body="MessageId",
         answer="long",
         errors=_ONE,
+        operation=Operation.TOPIC_CONSUME,
     ),
 ]

@@ -24,6 +24,7 @@ from magnetar.common.metadata.values import TopicLedger
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.offload_refusals import NoLedgerToOffload, OffloadRefused
+from magnetar.common.security.authorization.operations import Operation
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 from magnetar.ledger.managed_ledger.offload_state import want
 
@@ -135,6 +136,7 @@ ROUTES: Final = [
         "after a failure.",
         answer="OffloadProcessStatus",
         errors={405: "the topic is partitioned or not persistent"},
+        operation=Operation.TOPIC_ADMIN,
     ),
     *owned_topic_routes(
         "PUT",
@@ -148,5 +150,6 @@ ROUTES: Final = [
             405: "the topic is partitioned or not persistent",
             412: "invalid name; no offload target is configured",
         },
+        operation=Operation.TOPIC_ADMIN,
     ),
 ]

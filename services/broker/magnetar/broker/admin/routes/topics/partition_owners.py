@@ -15,6 +15,7 @@ from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.errors import TopicBusy
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 
 _OWN_API: Final = "/admin/magnetar/v1"
 
@@ -98,5 +99,6 @@ ROUTES: Final = [
         answer="TopicClients",
         errors=TOPIC_ERRORS,
         at_owner=True,
+        operation=Operation.TOPIC_LOOKUP,
     )
 ]

@@ -15,6 +15,7 @@ from magnetar.broker.admin.routes.topics.partition_owners import delete_elsewher
 from magnetar.common.errors import TopicExists, TopicNotFound
 from magnetar.common.metadata.values import PartitionedTopic
 from magnetar.common.naming.topic_name import DOMAINS, is_system_topic
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _list(call: Call) -> web.Response:
@@ -121,6 +122,7 @@ ROUTES: Final = [
             query=("includeSystemTopic:boolean=false",),
             answer="List<String>",
             errors={404: "Namespace does not exist", 412: "invalid name"},
+            operation=Operation.NAMESPACE_USE,
         )
         for domain in DOMAINS
     ),
@@ -129,9 +131,9 @@ ROUTES: Final = [
         "partitions",
         _get,
         "Get the number of partitions of a topic; 0 for a non-partitioned topic.",
-        action="lookup",
         query=("checkAllowAutoCreation:boolean=false",),
         answer="PartitionedTopicMetadata",
+        operation=Operation.TOPIC_LOOKUP,
     ),
     *topic_routes(
         "PUT",
@@ -141,6 +143,7 @@ ROUTES: Final = [
         body="PartitionedTopicMetadata",
         status=204,
         errors={**_TOO_MANY, 405: "the name is reserved", 409: "This topic already exists"},
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     *topic_routes(
         "POST",
@@ -150,6 +153,7 @@ ROUTES: Final = [
         body="int",
         status=204,
         errors={**_TOO_MANY, 409: "the topic is not partitioned", 422: "fewer partitions than the topic has"},
+        operation=Operation.POLICY,
     ),
     *topic_routes(
         "DELETE",
@@ -159,6 +163,7 @@ ROUTES: Final = [
         query=("force:boolean=false",),
         status=204,
         errors={409: "concurrent modification", 412: "producers or consumers are connected"},
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     *topic_routes(
         "POST",
@@ -167,5 +172,6 @@ ROUTES: Final = [
         "Create the missing partitions of a topic.",
         status=204,
         errors={409: "the topic is not partitioned"},
+        operation=Operation.NAMESPACE_ADMIN,
     ),
 ]

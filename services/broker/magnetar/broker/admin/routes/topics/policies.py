@@ -31,6 +31,7 @@ from magnetar.broker.admin.policies.policy_requests import (
 )
 from magnetar.broker.policies.effective_policies import EffectivePolicies, resolve
 from magnetar.common.metadata.values import Policies
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _levels(call: Call) -> tuple[Policies, Policies]:
@@ -197,6 +198,8 @@ def _routes_of(field: PolicyField) -> list[Route]:
         if field.api.value_in_query
         else {"body": f"{type_name}?" if field.null_unsets_topic else type_name}
     )
+    # As in Pulsar, which lets those administer the largest message that administer the tenant.
+    operation = Operation.TENANT_ADMIN if name == "maxMessageSize" else Operation.POLICY
     reads = _routes(
         "GET",
         name,
@@ -205,6 +208,7 @@ def _routes_of(field: PolicyField) -> list[Route]:
         query=_APPLIED,
         answer=type_name.removesuffix("?"),
         tenant_first=field.tenant_first,
+        operation=operation,
         also={204: "not set"} if field.unset_is_204 else {},
     )
     return [
@@ -216,6 +220,7 @@ def _routes_of(field: PolicyField) -> list[Route]:
             f"Set {name} of a topic.{field.kept}",
             status=204,
             tenant_first=field.tenant_first,
+            operation=operation,
             **in_query,
         ),
         *_routes(
@@ -225,6 +230,7 @@ def _routes_of(field: PolicyField) -> list[Route]:
             f"Remove {name} of a topic.",
             status=204,
             tenant_first=field.tenant_first,
+            operation=operation,
         ),
     ]
 
@@ -233,9 +239,22 @@ _RATE_OF: Final = "{subscription}/dispatchRate"
 
 ROUTES: Final = [
     *(route for field in FIELDS if field.api.topic for route in _routes_of(field)),
-    *_routes("DELETE", "policies", _remove_all, "Remove all policies of a topic.", status=204),
     *_routes(
-        "GET", "backlogQuotaMap", _quotas, "Get the backlog quotas of a topic.", query=_APPLIED, answer="Map"
+        "DELETE",
+        "policies",
+        _remove_all,
+        "Remove all policies of a topic.",
+        status=204,
+        operation=Operation.POLICY,
+    ),
+    *_routes(
+        "GET",
+        "backlogQuotaMap",
+        _quotas,
+        "Get the backlog quotas of a topic.",
+        query=_APPLIED,
+        answer="Map",
+        operation=Operation.POLICY,
     ),
     *_routes(
         "POST",
@@ -245,6 +264,7 @@ ROUTES: Final = [
         query=QUOTA_QUERY,
         body="BacklogQuota",
         status=204,
+        operation=Operation.POLICY,
     ),
     *_routes(
         "DELETE",
@@ -253,6 +273,7 @@ ROUTES: Final = [
         "Remove the backlog quota of one type.",
         query=QUOTA_QUERY,
         status=204,
+        operation=Operation.POLICY,
     ),
     *_routes(
         "GET",
@@ -261,6 +282,7 @@ ROUTES: Final = [
         "Get the dispatch rate of a subscription.",
         query=_APPLIED,
         answer="DispatchRate",
+        operation=Operation.POLICY,
     ),
     *_routes(
         "POST",
@@ -269,6 +291,7 @@ ROUTES: Final = [
         "Set the dispatch rate of a subscription.",
         body="DispatchRate",
         status=204,
+        operation=Operation.POLICY,
     ),
     *_routes(
         "DELETE",
@@ -276,5 +299,6 @@ ROUTES: Final = [
         _remove_subscription_rate,
         "Remove the dispatch rate of a subscription.",
         status=204,
+        operation=Operation.POLICY,
     ),
 ]

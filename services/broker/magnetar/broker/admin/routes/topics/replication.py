@@ -10,6 +10,7 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.objects.topics import topic_routes, topic_with_policies
 from magnetar.broker.admin.policies.replication_clusters import check_clusters, check_local, clusters_of
 from magnetar.common.metadata.values import Policies
+from magnetar.common.security.authorization.operations import Operation
 
 
 async def _get(call: Call) -> web.Response:
@@ -82,6 +83,7 @@ ROUTES: Final = [
         "Get the replication clusters of a topic.",
         query=("applied:boolean=false",),
         answer="List<String>",
+        operation=Operation.POLICY,
     ),
     *topic_routes(
         "POST",
@@ -91,6 +93,7 @@ ROUTES: Final = [
         body="List<String>",
         status=204,
         errors=_CHANGED,
+        operation=Operation.POLICY,
     ),
     *topic_routes(
         "DELETE",
@@ -98,6 +101,7 @@ ROUTES: Final = [
         _remove,
         "Reset the replication clusters of a topic to those of its namespace.",
         status=204,
+        operation=Operation.POLICY,
     ),
     *topic_routes(
         "GET",
@@ -105,6 +109,7 @@ ROUTES: Final = [
         _no_shadows,
         "List the shadow topics: always empty, because shadow topics are not supported yet.",
         answer="List<String>",
+        operation=Operation.POLICY,
     ),
     *topic_routes(
         "PUT",
@@ -114,6 +119,7 @@ ROUTES: Final = [
         body="List<String>",
         status=204,
         errors={405: "shadow topics are not supported yet"},
+        operation=Operation.POLICY,
     ),
     *topic_routes(
         "DELETE",
@@ -121,5 +127,6 @@ ROUTES: Final = [
         _remove_shadows,
         "Remove the shadow topics: succeeds without effect, because shadow topics are not supported yet.",
         status=204,
+        operation=Operation.POLICY,
     ),
 ]

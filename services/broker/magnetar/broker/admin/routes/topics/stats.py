@@ -21,6 +21,7 @@ from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.errors import TopicNotFound
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 from magnetar.ledger.managed_ledger.offload_figures import figures_of
 
 
@@ -123,6 +124,7 @@ ROUTES: Final = [
         "Get statistics of a topic and its clients.",
         query=_QUERY,
         answer="TopicStats",
+        operation=Operation.TOPIC_LOOKUP,
     ),
     *owned_topic_routes(
         "GET",
@@ -131,6 +133,7 @@ ROUTES: Final = [
         "Get statistics of a partitioned topic, in total and by partition.",
         query=("perPartition:boolean=true", *_QUERY),
         answer="PartitionedTopicStats",
+        operation=Operation.TOPIC_LOOKUP,
     ),
     *owned_topic_routes(
         "GET",
@@ -138,6 +141,7 @@ ROUTES: Final = [
         _internal_stats,
         "Get the ledgers and cursors of a topic.",
         answer="PersistentTopicInternalStats",
+        operation=Operation.TOPIC_LOOKUP,
     ),
     *owned_topic_routes(
         "GET",
@@ -145,5 +149,6 @@ ROUTES: Final = [
         _partitioned_internal_stats,
         "Get the ledgers and cursors of each partition.",
         answer="PartitionedTopicInternalStats",
+        operation=Operation.TOPIC_LOOKUP,
     ),
 ]

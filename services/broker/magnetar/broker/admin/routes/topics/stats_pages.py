@@ -25,6 +25,7 @@ from magnetar.broker.admin.stats.topic_stats import topic_stats
 from magnetar.broker.metrics.views import TopicView
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
+from magnetar.common.security.authorization.operations import Operation
 
 LIMIT_MAX: Final = 10_000
 _LIMIT: Final = 1_000
@@ -148,5 +149,6 @@ ROUTES: Final = [
         ),
         answer="TopicStatsPage",
         errors={**NAMESPACE_ERRORS, 412: "offset or limit is out of range"},
+        operation=Operation.NAMESPACE_USE,
     )
 ]

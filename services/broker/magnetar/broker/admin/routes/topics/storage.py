@@ -23,6 +23,7 @@ from magnetar.broker.admin.objects.topics import (
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authorization.operations import Operation
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
@@ -129,6 +130,7 @@ ROUTES: Final = [
         "Trim the ledgers that neither a subscription nor retention needs.",
         status=204,
         errors={405: "the topic is not persistent"},
+        operation=Operation.TOPIC_ADMIN,
     ),
     *owned_topic_routes(
         "DELETE",
@@ -137,6 +139,7 @@ ROUTES: Final = [
         "Delete all messages of a topic, consumed or not, and move its subscriptions to the end.",
         status=204,
         errors={412: "invalid name; the topic is not persistent"},
+        operation=Operation.TENANT_ADMIN,
     ),
     *owned_topic_routes(
         "GET",
@@ -145,6 +148,7 @@ ROUTES: Final = [
         "Get the status of compaction: always NOT_RUN, because compaction is not supported yet.",
         answer="LongRunningProcessStatus",
         errors=_ERRORS,
+        operation=Operation.TOPIC_ADMIN,
     ),
     *owned_topic_routes(
         "PUT",
@@ -153,5 +157,6 @@ ROUTES: Final = [
         "Compact a topic: always refused, because compaction is not supported yet.",
         status=204,
         errors={405: "compaction is not supported yet"},
+        operation=Operation.TOPIC_ADMIN,
     ),
 ]

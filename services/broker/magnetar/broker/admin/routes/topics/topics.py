@@ -26,6 +26,7 @@ from magnetar.broker.topics.registry.creation_guards import guards_of
 from magnetar.common.errors import NotAllowed, TopicNotFound
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
+from magnetar.common.security.authorization.operations import Operation
 from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
 from magnetar.ledger.managed_ledger.topic_head import PropertiesChange
 
@@ -215,6 +216,7 @@ ROUTES: Final = [
             query=("bundle:String", "includeSystemTopic:boolean=false"),
             answer="List<String>",
             errors={404: "Namespace does not exist", 412: "invalid name"},
+            operation=Operation.NAMESPACE_USE,
         )
         for domain in DOMAINS
     ),
@@ -230,6 +232,7 @@ ROUTES: Final = [
             409: "This topic already exists",
             412: "invalid name; the partition does not exist; the namespace has the maximum number of topics",
         },
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     *owned_topic_routes(
         "DELETE",
@@ -239,9 +242,15 @@ ROUTES: Final = [
         query=("force:boolean=false",),
         status=204,
         errors={409: "the topic is partitioned", 412: "producers or consumers are connected"},
+        operation=Operation.NAMESPACE_ADMIN,
     ),
     *owned_topic_routes(
-        "PUT", "unload", _unload, "Unload a topic; the next access loads it again.", status=204
+        "PUT",
+        "unload",
+        _unload,
+        "Unload a topic; the next access loads it again.",
+        status=204,
+        operation=Operation.TOPIC_ADMIN,
     ),
     *owned_topic_routes(
         "POST",
@@ -250,6 +259,7 @@ ROUTES: Final = [
         "Terminate a topic and return the id of its last message.",
         answer="MessageId",
         errors={405: "the topic is partitioned", 406: "the topic is not persistent"},
+        operation=Operation.TOPIC_ADMIN,
     ),
     *owned_topic_routes(
         "POST",
@@ -258,9 +268,15 @@ ROUTES: Final = [
         "Terminate all partitions of a topic and return the id of the last message of each.",
         answer="Map<partition, MessageId>",
         errors={405: "the topic is not partitioned; the topic is not persistent"},
+        operation=Operation.TOPIC_ADMIN,
     ),
     *owned_topic_routes(
-        "GET", "properties", _properties, "Get the properties of a topic.", answer="Map<String, String>"
+        "GET",
+        "properties",
+        _properties,
+        "Get the properties of a topic.",
+        answer="Map<String, String>",
+        operation=Operation.TOPIC_LOOKUP,
     ),
     *owned_topic_routes(
         "PUT",
@@ -270,6 +286,7 @@ ROUTES: Final = [
         body="Map<String, String>",
         status=204,
         errors=_CHANGED,
+        operation=Operation.TOPIC_ADMIN,
     ),
     *owned_topic_routes(
         "DELETE",
@@ -279,6 +296,7 @@ ROUTES: Final = [
         query=("key:String",),
         status=204,
         errors=_CHANGED,
+        operation=Operation.TOPIC_ADMIN,
     ),
     *owned_topic_routes(
         "GET",
@@ -287,6 +305,7 @@ ROUTES: Final = [
         "Get the id of the last message.",
         answer="MessageId",
         errors=_NOT_HERE,
+        operation=Operation.TOPIC_CONSUME,
     ),
     *owned_topic_routes(
         "GET",
@@ -295,6 +314,7 @@ ROUTES: Final = [
         "Get the id of the first message at or after a time (ms since 1970).",
         answer="MessageId",
         errors=_NOT_HERE,
+        operation=Operation.TOPIC_CONSUME,
     ),
 ]
 
@@ -307,6 +327,7 @@ LAST: Final = [
         summary="List the topics of a bundle.",
         answer="List<String>",
         errors={404: "Namespace does not exist", 412: "invalid name; the bundle does not exist"},
+        operation=Operation.NAMESPACE_USE,
     )
 ]
 """Routes tried after all others that may follow a namespace."""
