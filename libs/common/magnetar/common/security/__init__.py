@@ -1,0 +1,1 @@
+"""Security: identities, rights, TLS and audit, for every service."""

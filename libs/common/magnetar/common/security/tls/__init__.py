@@ -1,0 +1,1 @@
+"""TLS of ports and of outgoing connections: settings, contexts, reload, handshakes."""
