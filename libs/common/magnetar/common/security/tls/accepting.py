@@ -38,7 +38,7 @@ class TlsAcceptor:
     def __init__(
         self, listening: socket.socket, factory: Callable[[], asyncio.BaseProtocol], tls: PortTls
     ) -> None:
-        """`factory` makes a protocol for each connection; it is called when the handshake is complete."""
+        """`factory` makes a protocol for each handshake; it is connected when the handshake is complete."""
         self._listening = listening
         self._factory = factory
         self._tls = tls
