@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # a standalone has no use for it
     from magnetar.broker.control.remote_topics import TopicsElsewhere
     from magnetar.broker.ownership.cluster import Cluster
     from magnetar.broker.tenure import Lease
+    from magnetar.common.security.tls.accepting import PortTls
 
 log = get_logger(__name__)
 
@@ -149,7 +150,11 @@ class Broker:
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
         self.port = 0
-        """Port of the binary protocol, once it listens."""
+        """Port of the binary protocol, once it listens; 0 where there is none without TLS."""
+        self.port_tls = 0
+        """The same with TLS."""
+        self.tls: PortTls | None = None
+        """TLS of the binary protocol; set before `start` where a port of it is configured."""
         self.not_ready: str | None = "the broker is starting"
         """Why clients are refused now; None while they are served."""
         self.leaving: str | None = None
@@ -172,7 +177,7 @@ class Broker:
     def broker_id(self) -> str:
         """host:port of its HTTP, by which brokers are known."""
         registered = "" if self.cluster is None else self.cluster.presence.broker_id
-        return registered or urlsplit(self.urls.http_url).netloc
+        return registered or urlsplit(self.urls.any_http_url).netloc
 
     @property
     def cannot_store(self) -> str | None:
@@ -229,8 +234,12 @@ class Broker:
         )
         self.listener = Listener(services)
         host = config.listener.bind_address
-        self.port = await self.listener.start(host, config.listener.broker_service_port)
-        self._advertise(f"{config.listener.advertised_address or host}:{self.port}")
+        if config.listener.broker_service_port is not None:
+            self.port = await self.listener.start(host, config.listener.broker_service_port)
+        if config.listener.broker_service_port_tls is not None:
+            assert self.tls is not None, "the caller has loaded the certificate of this port"
+            self.port_tls = self.listener.start_tls(host, config.listener.broker_service_port_tls, self.tls)
+        self._advertise(config.listener.advertised_address or host)
         sampler = RateSampler(
             lambda: list(self.topics.values()),
             self._clock,
@@ -242,14 +251,16 @@ class Broker:
         self._tasks.spawn(self._health_checks.prove_for_ever(), "proof of storage")
         self.not_ready = None
 
-    def _advertise(self, address: str) -> None:
+    def _advertise(self, host: str) -> None:
         """Where clients are sent to: where we listen, or what the configuration says of it."""
         listener = self.config.listener
-        self.urls.broker_url = f"pulsar://{address}"
+        self.urls.broker_url = f"pulsar://{host}:{self.port}" if self.port else ""
+        self.urls.broker_url_tls = f"pulsar+ssl://{host}:{self.port_tls}" if self.port_tls else ""
         self.urls.listeners = parse_listeners(listener.advertised_listeners)
         internal = self.urls.listeners.get(internal_name(listener))
         if internal is not None:
-            self.urls.broker_url, self.urls.broker_url_tls = internal.broker_url, internal.broker_url_tls
+            self.urls.broker_url = internal.broker_url
+            self.urls.broker_url_tls = internal.broker_url_tls or self.urls.broker_url_tls
 
     async def _finish_intents_for_ever(self) -> None:
         """Deletions that failed between their steps are tried again; young intents are still at work.

@@ -14,6 +14,9 @@ class Peer(Protocol):
     listener: str | None
     """The advertised listener that its lookups name, "" for none; None when it has looked nothing up."""
 
+    certificate: bytes | None
+    """The certificate (DER) that the client showed and that is trusted; None without one, and without TLS."""
+
     protocol_version: int
     """The protocol's version that both sides understand; 0 before Connect."""
 

@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from magnetar.broker.control.control_plane import ControlPlane
+from magnetar.broker.listener_config import ListenerConfig
 from magnetar.broker.load.config import DYNAMIC as LOAD_SETTINGS
 from magnetar.broker.offload.topic_owners import ClusterOwners
 from magnetar.broker.ownership.cluster import Cluster
@@ -81,7 +82,8 @@ class ClusterBroker:
         self._rng = random.SystemRandom()
         self._keys = Keys(config.broker.cluster_name)
         self._instance_id = b""
-        self._ports: dict[str, int] = {}
+        self._listener: ListenerConfig | None = None
+        self._control_port = 0
         self._tasks = TaskOwner("cluster broker")
         self._term: _Term | None = None
 
@@ -94,8 +96,7 @@ class ClusterBroker:
         assert self._term is not None, "it has started"
         front = self._term.front
         return [
-            Address("clients", front.broker_url),
-            Address("HTTP", front.http_url, "(/metrics, /health, /admin/v2)"),
+            *front.addresses,
             Address("metadata", self.config.metadata.url),
         ]
 
@@ -173,7 +174,7 @@ class ClusterBroker:
         """Have it answer at the broker's HTTP port until it is closed."""
         listener = self._config_with_ports().broker.listener
         with suppress(OSError):  # another process has the port: that may be why
-            await stand_in.start(listener.bind_address, listener.web_service_port)
+            await stand_in.start(listener.bind_address, listener.web_service_port or 0)
 
     async def _drop(self, term: _Term, why: str) -> None:
         term.front.broker.abandon(f"not of the cluster any more: {why}")
@@ -191,7 +192,8 @@ class ClusterBroker:
         after = NoBrokerYet("the broker has left its cluster, or stops")
         opened.push_async_callback(after.close)
         try:
-            await stand_in.start(config.broker.listener.bind_address, config.broker.listener.web_service_port)
+            listener = config.broker.listener
+            await stand_in.start(listener.bind_address, listener.web_service_port or 0)
             await require_instance(metadata, self._keys, self._instance_id)
             await require_reconciled(metadata, self._keys)
             registry = await self._follow_bookies(opened, metadata)
@@ -215,7 +217,6 @@ class ClusterBroker:
             control = self._control_plane(front, cluster, metadata, registry)
             front.broker.join(control)
             opened.push_async_callback(control.close)
-            listener = config.broker.listener
             port = await control.listen(
                 listener.bind_address, config.control.port, listener.advertised_address
             )
@@ -231,7 +232,7 @@ class ClusterBroker:
         except BaseException:
             await opened.aclose()
             raise
-        self._ports = {"broker": front.port, "web": _port(front.http_url), "control": port}
+        self._listener, self._control_port = front.bound_listener, port
         return _Term(opened, front, cluster, control)
 
     async def _follow_bookies(self, opened: AsyncExitStack, metadata: MetadataStore) -> BookieRegistry:
@@ -275,16 +276,11 @@ class ClusterBroker:
 
     def _config_with_ports(self) -> ClusterBrokerConfig:
         """Free ports, once picked, stay: clients and scrapers know them."""
-        broker = self.config.broker
-        if not self._ports:
+        if self._listener is None:
             return self.config
-        listener = replace(
-            broker.listener,
-            broker_service_port=self._ports["broker"],
-            web_service_port=self._ports["web"],
-        )
-        control = replace(self.config.control, port=self._ports["control"])
-        return replace(self.config, broker=replace(broker, listener=listener), control=control)
+        broker = replace(self.config.broker, listener=self._listener)
+        control = replace(self.config.control, port=self._control_port)
+        return replace(self.config, broker=broker, control=control)
 
 
 def _tls(config: BookieClientConfig) -> ClientTls | None:
@@ -305,9 +301,3 @@ def _client_options(config: ClusterBrokerConfig) -> ClientOptions:
         read_timeout_s=timeout_s,
         message_bytes_max=max(MESSAGE_BYTES_MAX, config.broker.publish.message_bytes_max + BATCH_BYTES_MAX),
     )
-
-
-def _port(url: str) -> int:
-    port = urlsplit(url).port
-    assert port is not None, "our own URLs have ports"
-    return port

@@ -62,14 +62,7 @@ class StandaloneConfig:
         url = self.metadata_store_url
         if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
             found.append(f"metadataStoreUrl = {url!r}: a standalone keeps its metadata in sqlite:PATH")
-        listener = self.broker.listener
-        for key, port in (
-            ("brokerServicePort", listener.broker_service_port),
-            ("webServicePort", listener.web_service_port),
-        ):
-            if port == self.jobs.port > 0:
-                found.append(f"{key} and magnetarControlPort are both {port}")
-        return found + contradictions(listener)
+        return found + contradictions(self.broker, {"magnetarControlPort": self.jobs.port})
 
     def warnings(self) -> list[str]:
         """Warnings about valid settings that may be unintended."""

@@ -36,6 +36,7 @@ class FakePeer:
 
     connected: bool = True
     listener: str | None = None
+    certificate: bytes | None = None
     protocol_version: int = 20
     pending_bytes: int = 0
     answers: list[tuple[int, str]] = field(default_factory=list)

@@ -53,6 +53,7 @@ class ListPeer:
     commands: list[pb.BaseCommand] = field(default_factory=list)
     connected: bool = True
     listener: str | None = None
+    certificate: bytes | None = None
     protocol_version: int = 20
     writable: bool = True
 

@@ -38,6 +38,7 @@ class ListeningPeer:
 
     connected: bool = True
     listener: str | None = None
+    certificate: bytes | None = None
     protocol_version: int = 20
     writable: bool = True
     address: str = "client"

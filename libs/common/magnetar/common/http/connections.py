@@ -12,11 +12,14 @@ import json
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 from prometheus_client import Counter
+
+if TYPE_CHECKING:  # without a TLS port there is no use for it
+    from magnetar.common.security.tls.accepting import PortTls
 
 CONNECTIONS_MAX: Final = 2048
 """Open at once, Pulsar's default of maxHttpServerConnections. One more takes the place of the oldest that has
@@ -25,6 +28,9 @@ no request in process, so that nobody keeps those out who look whether it lives;
 
 IDLE_S: Final = 75.0
 """Without a whole request after which a connection is closed: proxies give up one that is idle before."""
+
+_TLS_SEEN: Final = "\\x16\\x03"
+"""The begin of a TLS handshake, as the parser's errors show bytes."""
 
 WRITE_S: Final = 60.0
 """For an answer to be taken by the socket; whoever reads it more slowly is cut off."""
@@ -44,8 +50,16 @@ class Port:
     """Whether bodies of requests are decompressed."""
 
 
-async def listen(server: web.Server, listening: socket.socket, port: Port) -> asyncio.Server:
-    """Accept connections of a socket that listens already."""
+class Accepting(Protocol):
+    """Accepts connections until it is closed."""
+
+    def close(self) -> None: ...
+
+
+async def listen(
+    server: web.Server, listening: socket.socket, port: Port, tls: PortTls | None = None
+) -> Accepting:
+    """Accept connections of a socket that listens already, with TLS where that is given."""
     loop = asyncio.get_running_loop()
 
     def connect() -> asyncio.Protocol:
@@ -58,7 +72,13 @@ async def listen(server: web.Server, listening: socket.socket, port: Port) -> as
             oldest.force_close()
         return _Connection(server, port, loop)
 
-    return await loop.create_server(connect, sock=listening)
+    if tls is None:
+        return await loop.create_server(connect, sock=listening)
+    from magnetar.common.security.tls.accepting import TlsAcceptor
+
+    acceptor = TlsAcceptor(listening, connect, tls)
+    acceptor.start()
+    return acceptor
 
 
 class _OneTooMany(asyncio.Protocol):
@@ -102,8 +122,10 @@ class _Connection(web.RequestHandler):
         """Answers bytes that are not HTTP. Not logged: any client could fill the log."""
         if request.writer.output_size > 0:
             raise ConnectionResetError("the response was partly sent already")
+        told = f"{message} {exc}"
+        hint = "; this looks like TLS: use http://, or the port of https://" if _TLS_SEEN in told else ""
         response = self._port.failed(
-            status, f"{self._port.service} cannot parse this as HTTP/1.1: {message or exc!r:.200}"
+            status, f"{self._port.service} cannot parse this as HTTP/1.1: {message or exc!r:.200}{hint}"
         )
         response.force_close()
         return response

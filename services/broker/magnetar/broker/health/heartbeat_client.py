@@ -15,6 +15,9 @@ class HeartbeatClient:
     """Publishes one message and waits for its receipt and for the message itself. Implements `peer.Peer`."""
 
     listener: str | None = None
+    certificate: bytes | None = None
+    """It has no connection, and so none of TLS."""
+
     address = "the broker's own health check"
     writable = True
     protocol_version = PROTOCOL_VERSION

@@ -18,6 +18,7 @@ from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.common.wire import commands
 from magnetar.common.wire.connection import ServerConnection
 from magnetar.common.wire.error_codes import code_of
@@ -103,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._looked_again = False
         self._life_signs: list[asyncio.Future[None]] = []
         self.address = "?"
+        self.certificate: bytes | None = None
         self.listener: str | None = None
         self.protocol_version = 0
         self._output_open = True
@@ -117,6 +119,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self._write_buffer_bytes_max)
         host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
         self.address = f"{host}:{port}"
+        self.certificate = peer_certificate(transport)
         self.connected = True
         self._keep_alive = self._loop.call_later(self._keep_alive_s, self._check_alive)
         self._connections.add(self)

@@ -41,6 +41,7 @@ class Peer:
 
     connected: bool = True
     listener: str | None = None
+    certificate: bytes | None = None
     protocol_version: int = 20
     dies: bool = False
     told: list[str] = field(default_factory=list)

@@ -56,7 +56,7 @@ def plain_wanted(call: Call) -> Wanted:
 
 def owner_of(call: Call) -> str:
     """This broker, as statistics name it."""
-    url = call.broker.urls.http_url
+    url = call.broker.urls.any_http_url
     return url.partition("://")[2] or call.request.host
 
 
