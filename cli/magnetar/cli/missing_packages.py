@@ -13,6 +13,7 @@ _EXTRAS: Final = {
     "magnetar.discovery": "discovery",
     "magnetar.ledger": "all",
     "aiohttp": "all",
+    "cryptography": "all",
     "rich": "all",
 }
 """Which extra of this distribution brings a package that may be left out."""

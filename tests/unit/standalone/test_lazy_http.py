@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.common.runtime.blocking import ThreadPool
+from magnetar.common.security.tls.accepting import PortTls
 from magnetar.standalone import lazy_http
 from magnetar.standalone.lazy_http import Edge, LazyHttp
 
@@ -92,7 +93,7 @@ def test_close_before_the_first_connection_frees_the_port() -> None:
 
 def test_a_close_that_is_given_up_frees_the_port() -> None:
     class Endless:
-        async def start(self, listening: socket.socket) -> None:
+        async def start(self, listening: socket.socket, tls: PortTls | None = None) -> None:
             pass
 
         async def close(self) -> None:

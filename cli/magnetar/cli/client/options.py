@@ -56,6 +56,14 @@ _OPTIONS = (
     ),
     click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any certificate."),
     click.option(
+        "--tls-certificate",
+        "certificate_file",
+        default="",
+        metavar="FILE",
+        help="A certificate (PEM) to be known by, with its chain.",
+    ),
+    click.option("--tls-key", "key_file", default="", metavar="FILE", help="The key (PEM) of it."),
+    click.option(
         "--listener-name", default="", metavar="NAME", help="Which of a broker's listeners is meant."
     ),
 )
@@ -129,6 +137,8 @@ def _settings(
     auth_plugin: str,
     trust_certs_file: str,
     allow_insecure: bool,
+    certificate_file: str,
+    key_file: str,
     listener_name: str,
 ) -> ClientOptions:
     from magnetar.client.client import ClientOptions
@@ -140,5 +150,7 @@ def _settings(
         auth_data=text.encode(),
         trust_certs_file=trust_certs_file,
         allow_insecure=allow_insecure,
+        certificate_file=certificate_file,
+        key_file=key_file,
         listener_name=listener_name,
     )

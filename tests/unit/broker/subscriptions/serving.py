@@ -59,6 +59,7 @@ class Client:
     writable: bool = True
     connected: bool = True
     listener: str | None = None
+    certificate: bytes | None = None
     protocol_version: int = 20
     address: str = "client:1"
 

@@ -121,4 +121,4 @@ async def echo_port(config: TlsConfig, **settings: Any) -> AsyncIterator[EchoPor
 
 def counted(result: str) -> float:
     """How many handshakes ended so."""
-    return HANDSHAKES.labels(result)._value.get()
+    return float(HANDSHAKES.labels(result)._value.get())

@@ -12,8 +12,8 @@ from magnetar.common.security.tls.ciphers import OPENSSL_NAMES, TLS_1_3
 from magnetar.common.security.tls.config import TlsConfig, tls_problems
 from magnetar.common.security.tls.versions import allowed_versions
 
-NONE = {"brokerServicePortTls": None, "webServicePortTls": None}
-ONE = {"brokerServicePortTls": 6651, "webServicePortTls": None}
+NONE: dict[str, int | None] = {"brokerServicePortTls": None, "webServicePortTls": None}
+ONE: dict[str, int | None] = {"brokerServicePortTls": 6651, "webServicePortTls": None}
 GCM = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
 
 
@@ -22,7 +22,7 @@ def problems(ports: dict[str, int | None], **settings: Any) -> list[str]:
 
 
 @pytest.fixture
-def pem(tmp_path: Path) -> dict[str, str]:
+def pem(tmp_path: Path) -> dict[str, Any]:
     path = tmp_path / "one.pem"
     path.touch()
     return {"certificate_file": str(path), "key_file": str(path)}
@@ -34,24 +34,24 @@ def test_without_a_port_nothing_is_needed_and_tls_enabled_alone_is_a_problem() -
     assert problem == "tlsEnabled=true opens no port: give brokerServicePortTls or webServicePortTls"
 
 
-def test_a_port_needs_a_certificate_and_makes_tls_enabled_harmless(pem: dict[str, str]) -> None:
+def test_a_port_needs_a_certificate_and_makes_tls_enabled_harmless(pem: dict[str, Any]) -> None:
     [problem] = problems(ONE)
     assert "tlsCertificateFilePath and tlsKeyFilePath" in problem
     assert problems(ONE, enabled=True, **pem) == []
 
 
-def test_files_have_to_exist(pem: dict[str, str]) -> None:
+def test_files_have_to_exist(pem: dict[str, Any]) -> None:
     [problem] = problems(ONE, **pem, trust_certs_file="/nowhere/ca.pem")
     assert problem == "tlsTrustCertsFilePath = '/nowhere/ca.pem': no such file"
 
 
-def test_required_certificates_need_a_port_and_exclude_insecure_ones(pem: dict[str, str]) -> None:
+def test_required_certificates_need_a_port_and_exclude_insecure_ones(pem: dict[str, Any]) -> None:
     assert "tlsRequireTrustedClientCertOnConnect=true" in problems(NONE, require_client_certificate=True)[0]
     [problem] = problems(ONE, **pem, require_client_certificate=True, allow_insecure=True)
     assert "exclude each other" in problem
 
 
-def test_insecure_connections_are_refused_where_certificates_are_identities(pem: dict[str, str]) -> None:
+def test_insecure_connections_are_refused_where_certificates_are_identities(pem: dict[str, Any]) -> None:
     config = TlsConfig(**pem, allow_insecure=True)
     assert tls_problems(config, ONE) == []
     [problem] = tls_problems(config, ONE, certificates_are_identities=True)

@@ -102,9 +102,7 @@ def send_on(call: Call, owner: BrokerRegistration | None, what: str, raw_path: s
     url = _reached_by(call, owner).rstrip("/")
     if not url:
         scheme = call.request.scheme.upper()
-        raise ServiceNotReady(
-            f"{what} is served by broker {owner.broker_id}, which has no {scheme} address"
-        )
+        raise ServiceNotReady(f"{what} is served by broker {owner.broker_id}, which has no {scheme} address")
     asked = call.request.rel_url
     given = [each for each in asked.raw_query_string.split("&") if each and not _is_authoritative(each)]
     query = "&".join([*given, f"{AUTHORITATIVE}=true"])
