@@ -155,11 +155,7 @@ def test_addresses_take_turns() -> None:
             theirs.send(b"\x16\x03\x01\x02")
             ours.setblocking(False)
             address = "quiet" if index == 6 else "loud"
-            queue.admit(
-                handshakes.Arrival(
-                    ours, address, address, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), asyncio.Protocol
-                )
-            )
+            queue.admit(handshakes.Arrival(ours, address, address, ssl.SSLContext, asyncio.Protocol))
         await until(lambda: len(begun) >= 3)
         assert "quiet" in begun[:2]
         await queue.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.security.tls.handshakes import Arrival, Handshakes
+from magnetar.common.security.tls.server_context import ServerTls
 
 _log = get_logger(__name__)
 
@@ -26,9 +26,9 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 
 @dataclass(frozen=True, slots=True)
 class PortTls:
-    """TLS of one port: its context, and the handshakes of the process."""
+    """TLS of one port: its certificates, and the handshakes of the process."""
 
-    context: ssl.SSLContext
+    server: ServerTls
     handshakes: Handshakes
 
 
@@ -80,7 +80,8 @@ class TlsAcceptor:
                 return
             sock.setblocking(False)
             host, port = peer[:2]
-            handshakes.admit(Arrival(sock, f"{host}:{port}", host, self._tls.context, self._factory))
+            context = self._tls.server.handshake_context
+            handshakes.admit(Arrival(sock, f"{host}:{port}", host, context, self._factory))
 
     def _resume(self) -> None:
         self._pause = None

@@ -46,13 +46,15 @@ _HANDSHAKE_RECORD: Final = 0x16
 
 @dataclass(eq=False, slots=True)
 class Arrival:
-    """An accepted connection whose handshake is not complete. `factory` makes its protocol."""
+    """An accepted connection whose handshake is not complete. `context` and `factory` make its
+    TLS context and its protocol.
+    """
 
     sock: socket.socket
     peer: str
     """host:port of the client."""
     address: str
-    context: ssl.SSLContext
+    context: Callable[[], ssl.SSLContext]
     factory: Callable[[], asyncio.BaseProtocol]
     deadline: float = 0.0
     timer: asyncio.TimerHandle | None = None
@@ -272,7 +274,7 @@ class Handshakes:
         timeout_s = max(arrival.deadline - loop.time(), 0.001)
         try:
             await loop.connect_accepted_socket(
-                arrival.factory, arrival.sock, ssl=arrival.context, ssl_handshake_timeout=timeout_s
+                arrival.factory, arrival.sock, ssl=arrival.context(), ssl_handshake_timeout=timeout_s
             )
         except asyncio.CancelledError:
             arrival.sock.close()

@@ -27,9 +27,9 @@ class TlsPorts:
             per_s=config.handshakes_per_s,
             timeout_s=config.handshake_timeout_ms / 1000,
         )
-        self.binary = PortTls(binary.context, self._handshakes)
+        self.binary = PortTls(binary, self._handshakes)
         """For ports of Pulsar's protocol."""
-        self.web = PortTls(web.context, self._handshakes)
+        self.web = PortTls(web, self._handshakes)
         """For ports of HTTPS."""
         self.reload = TlsReload(servers, config.refresh_s)
 
