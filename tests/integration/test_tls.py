@@ -181,7 +181,7 @@ def exchange(client: pulsar.Client, topic: str) -> None:
 
 
 def silent_after(connection: socket.socket) -> bytes:
-    """What comes until the other end closes; a reset is an end, too."""
+    """Returns the first bytes, b"" at the end of the connection; a reset is an end, too."""
     try:
         return connection.recv(100)
     except (ConnectionResetError, ssl.SSLError, BrokenPipeError):

@@ -76,7 +76,7 @@ def check_sizes(total_size: int, command_size: int, frame_bytes_max: int) -> Non
 
 
 def _hint(total_size: int) -> str:
-    """What another protocol's first bytes look like when they are read as a frame's size."""
+    """Names the protocol whose first bytes were read as a frame's size; "" when it is none known."""
     first = total_size.to_bytes(4, "big")
     if first[:2] == _TLS_HANDSHAKE:
         return "; this looks like TLS: use pulsar://, or the TLS port"

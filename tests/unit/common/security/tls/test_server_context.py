@@ -1,4 +1,4 @@
-"""What a TLS port accepts and refuses, and that loaded files change it for new connections alone."""
+"""A TLS port accepts and refuses by its files, and changed ones count for new connections alone."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class BrokerClientConfig:
         return text.removeprefix("token:").strip()
 
     def files(self) -> ClientFiles:
-        """What our connections trust and show."""
+        """Files for our connections: trusted authorities, and our own certificate."""
         from magnetar.common.security.tls.client_context import ClientFiles
 
         certificate, key = self._pair()

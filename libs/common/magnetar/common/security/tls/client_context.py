@@ -21,7 +21,7 @@ LOOK_EVERY_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientFiles:
-    """What a client trusts, and what it shows. Files are PEM."""
+    """Certificates that a client trusts, and the one that it shows. Files are PEM."""
 
     trust_certs: str = ""
     """Trusted authorities; empty means the platform's."""
