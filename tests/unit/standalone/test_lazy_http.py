@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,8 +16,11 @@ import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.security.tls.accepting import PortTls
+from magnetar.common.security.tls.ports import TlsPorts
 from magnetar.standalone import lazy_http
 from magnetar.standalone.lazy_http import Edge, LazyHttp
+
+from tests.unit.common.security.tls.peers import Files
 
 BROKER = cast(
     Any,
@@ -55,11 +60,11 @@ def with_http(
     asyncio.run(run())
 
 
-async def health(base: str) -> tuple[int, str]:
+async def health(base: str, tls: ssl.SSLContext | bool = True) -> tuple[int, str]:
     timeout = aiohttp.ClientTimeout(total=30)
     async with (
         aiohttp.ClientSession(timeout=timeout) as client,
-        client.get(f"{base}/admin/v2/brokers/ready") as response,
+        client.get(f"{base}/admin/v2/brokers/ready", ssl=tls) as response,
     ):
         return response.status, await response.text()
 
@@ -142,3 +147,25 @@ def test_a_framework_that_does_not_load_refuses_connections_and_is_logged(
         assert len(logged) == 1
 
     with_http(body, missing)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_plain_port_and_one_with_tls_are_served_whichever_is_called_first(
+    tmp_path: Path, first: int
+) -> None:
+    async def run() -> None:
+        files = Files(tmp_path)
+        tls = TlsPorts(files.config)
+        pool = ThreadPool(1, "test")
+        http = LazyHttp(load_edge, pool)
+        plain = f"http://127.0.0.1:{http.start('127.0.0.1', 0)}"
+        secure = f"https://127.0.0.1:{http.start('127.0.0.1', 0, tls.web)}"
+        try:
+            for base in (plain, secure)[:: -1 if first else 1]:
+                assert await health(base, files.client()) == (200, "ok")
+        finally:
+            await http.close()
+            await tls.close()
+            pool.close()
+
+    asyncio.run(run())
