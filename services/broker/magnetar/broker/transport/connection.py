@@ -14,6 +14,7 @@ from magnetar.broker.handlers.acks import handle_ack_group, handle_acks
 from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
 from magnetar.broker.handlers.routes import route
+from magnetar.broker.transport.closed_transport import ClosedTransport
 from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
@@ -156,6 +157,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._gone()
+        self._transport = ClosedTransport()
 
     # -- commands
 
