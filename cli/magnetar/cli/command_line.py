@@ -26,8 +26,8 @@ class CommandLine(WholeSentences):
         self._loaders: dict[str, Callable[[], click.Command]] = {}
 
     def lazily(self, load: Callable[[], click.Command]) -> Callable[[], click.Command]:
-        """Add the command that `load` imports; the function's name is the command's name."""
-        self._loaders[load.__name__] = load
+        """Add the command that `load` imports; it has the function's name, with - for _."""
+        self._loaders[load.__name__.replace("_", "-")] = load
         return load
 
     def list_commands(self, ctx: click.Context) -> list[str]:

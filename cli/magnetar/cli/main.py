@@ -62,6 +62,13 @@ def consume() -> click.Command:
 
 
 @main.lazily
+def dev_certs() -> click.Command:
+    from magnetar.cli.dev_certs import dev_certs
+
+    return dev_certs
+
+
+@main.lazily
 def doctor() -> click.Command:
     from magnetar.cli.doctor.command import doctor
 

@@ -75,3 +75,11 @@ def test_what_contradicts_itself_is_said() -> None:
     assert "internalListenerName" in listener_problems(alone)[0]
     http_only = ListenerConfig(advertised_listeners="a:http://h:1")
     assert "has no pulsar://" in listener_problems(http_only)[0]
+
+
+def test_the_internal_listener_may_have_tls_alone() -> None:
+    config = ListenerConfig(advertised_listeners="inside:pulsar+ssl://broker.example.com:6651")
+    assert listener_problems(config) == []
+    assert internal_host(config) == "broker.example.com"
+    web = ListenerConfig(advertised_listeners="inside:https://broker.example.com:8443")
+    assert "no pulsar:// and no pulsar+ssl://" in listener_problems(web)[0]

@@ -81,3 +81,29 @@ def test_two_ports_that_are_one_are_refused_unless_both_are_any_free_one() -> No
 
 def test_all_problems_are_found_at_once() -> None:
     assert len(configured("brokerServicePort=8080", "metadataStoreUrl=x").problems()) == 2
+
+
+def test_an_empty_port_is_none_and_one_of_each_kind_is_needed(tmp_path: Path) -> None:
+    pem = tmp_path / "one.pem"
+    pem.touch()
+    files = (f"tlsCertificateFilePath={pem}", f"tlsKeyFilePath={pem}")
+    tls = ("brokerServicePortTls=6651", "webServicePortTls=8443")
+    config = configured("brokerServicePort=", "webServicePort=", *tls, *files)
+    assert config.problems() == []
+    assert config.broker.listener.ports == {"brokerServicePortTls": 6651, "webServicePortTls": 8443}
+    assert configured("brokerServicePort=", "webServicePort=").problems() == [
+        "brokerServicePort and brokerServicePortTls are both empty: give one of them",
+        "webServicePort and webServicePortTls are both empty: give one of them",
+    ]
+
+
+def test_no_two_ports_are_the_same_and_a_tls_port_needs_its_certificate(tmp_path: Path) -> None:
+    problems = configured("brokerServicePortTls=8080", "magnetarControlPort=8080").problems()
+    assert "webServicePort and brokerServicePortTls are both 8080" in problems
+    assert "brokerServicePortTls and magnetarControlPort are both 8080" in problems
+    assert any("tlsCertificateFilePath and tlsKeyFilePath" in each for each in problems)
+
+
+def test_tls_enabled_alone_stops_the_start() -> None:
+    (problem,) = configured("tlsEnabled=true").problems()
+    assert problem == "tlsEnabled=true opens no port: give brokerServicePortTls or webServicePortTls"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,8 +15,12 @@ import aiohttp
 import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.common.runtime.blocking import ThreadPool
+from magnetar.common.security.tls.accepting import PortTls
+from magnetar.common.security.tls.ports import TlsPorts
 from magnetar.standalone import lazy_http
 from magnetar.standalone.lazy_http import Edge, LazyHttp
+
+from tests.unit.common.security.tls.peers import Files
 
 BROKER = cast(
     Any,
@@ -55,11 +61,11 @@ def with_http(
     asyncio.run(run())
 
 
-async def health(base: str) -> tuple[int, str]:
+async def health(base: str, tls: ssl.SSLContext | bool = True) -> tuple[int, str]:
     timeout = aiohttp.ClientTimeout(total=30)
     async with (
         aiohttp.ClientSession(timeout=timeout) as client,
-        client.get(f"{base}/admin/v2/brokers/ready") as response,
+        client.get(f"{base}/admin/v2/brokers/ready", ssl=tls) as response,
     ):
         return response.status, await response.text()
 
@@ -93,7 +99,7 @@ def test_close_before_the_first_connection_frees_the_port() -> None:
 
 def test_a_close_that_is_given_up_frees_the_port() -> None:
     class Endless:
-        async def start(self, listening: socket.socket) -> None:
+        async def start(self, listening: socket.socket, tls: PortTls | None = None) -> None:
             pass
 
         async def close(self) -> None:
@@ -142,3 +148,25 @@ def test_a_framework_that_does_not_load_refuses_connections_and_is_logged(
         assert len(logged) == 1
 
     with_http(body, missing)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_plain_port_and_one_with_tls_are_served_whichever_is_called_first(
+    tmp_path: Path, first: int
+) -> None:
+    async def run() -> None:
+        files = Files(tmp_path)
+        tls = TlsPorts(files.config)
+        pool = ThreadPool(1, "test")
+        http = LazyHttp(load_edge, pool)
+        plain = f"http://127.0.0.1:{http.start('127.0.0.1', 0)}"
+        secure = f"https://127.0.0.1:{http.start('127.0.0.1', 0, tls.web)}"
+        try:
+            for base in (plain, secure)[:: -1 if first else 1]:
+                assert await health(base, files.client()) == (200, "ok")
+        finally:
+            await http.close()
+            await tls.close()
+            pool.close()
+
+    asyncio.run(run())

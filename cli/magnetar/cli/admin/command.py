@@ -77,6 +77,14 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
 )
 @click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any server certificate.")
 @click.option(
+    "--tls-certificate",
+    "certificate_file",
+    default="",
+    metavar="FILE",
+    help="A certificate (PEM) to be known by, with its chain.",
+)
+@click.option("--tls-key", "key_file", default="", metavar="FILE", help="The key (PEM) of it.")
+@click.option(
     "--request-timeout",
     "timeout_s",
     type=click.FloatRange(min=0.1),
@@ -97,6 +105,8 @@ def admin(
     auth_plugin: str,
     trust_certs_file: str,
     allow_insecure: bool,
+    certificate_file: str,
+    key_file: str,
     timeout_s: float,
 ) -> None:
     """Manage a cluster.
@@ -113,6 +123,8 @@ def admin(
         token_of(token, auth_params, auth_plugin),
         trust_certs_file,
         allow_insecure,
+        certificate_file,
+        key_file,
         timeout_s,
     )
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlencode, urljoin, urlsplit
 
 import click
 from magnetar.cli.admin.output import on_terminal, show_facts, show_rows
-from magnetar.common.errors import InvalidName
+from magnetar.common.errors import ConfigError, InvalidName
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs import request_ids
@@ -162,16 +162,20 @@ def ask(
 
 def _tls(target: Target) -> ssl.SSLContext | None:
     """Return the TLS context; None for the system's defaults."""
-    if not (target.trust_certs_file or target.allow_insecure):
+    if not (target.trust_certs_file or target.allow_insecure or target.certificate_file):
         return None
+    from magnetar.common.security.tls.client_context import ClientFiles, ClientTls
+
+    files = ClientFiles(
+        trust_certs=target.trust_certs_file,
+        certificate=target.certificate_file,
+        key=target.key_file,
+        allow_insecure=target.allow_insecure,
+    )
     try:
-        context = ssl.create_default_context(cafile=target.trust_certs_file or None)
-    except OSError as error:
-        raise click.UsageError(f"{target.trust_certs_file}: {error.strerror or error}") from error
-    if target.allow_insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+        return ClientTls(files).context()
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _check(target: Target) -> None:

@@ -16,4 +16,6 @@ class Target:
     token: str = ""
     trust_certs_file: str = ""
     allow_insecure: bool = False
+    certificate_file: str = ""
+    key_file: str = ""
     timeout_s: float = 60.0

@@ -61,7 +61,15 @@ _OPTIONS = (
         "--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any server certificate."
     ),
     click.option(
-        "--listener-name", default="", metavar="NAME", help="Name of the brokers' advertised listener."
+        "--tls-certificate",
+        "certificate_file",
+        default="",
+        metavar="FILE",
+        help="A certificate (PEM) to be known by, with its chain.",
+    ),
+    click.option("--tls-key", "key_file", default="", metavar="FILE", help="The key (PEM) of it."),
+    click.option(
+        "--listener-name", default="", metavar="NAME", help="Which of a broker's listeners is meant."
     ),
 )
 
@@ -134,6 +142,8 @@ def _settings(
     auth_plugin: str,
     trust_certs_file: str,
     allow_insecure: bool,
+    certificate_file: str,
+    key_file: str,
     listener_name: str,
 ) -> ClientOptions:
     from magnetar.client.client import ClientOptions
@@ -145,5 +155,7 @@ def _settings(
         auth_data=text.encode(),
         trust_certs_file=trust_certs_file,
         allow_insecure=allow_insecure,
+        certificate_file=certificate_file,
+        key_file=key_file,
         listener_name=listener_name,
     )

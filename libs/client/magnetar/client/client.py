@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -13,7 +12,9 @@ from typing import Final, TypeVar
 from magnetar.client.connection import Connection, connect
 from magnetar.client.errors import ClientError, ConnectionLost, OwnerUnreachable, Refused
 from magnetar.client.service_url import ServiceUrl
+from magnetar.common.errors import ConfigError
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.tls.client_context import ClientFiles, ClientTls
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
@@ -39,6 +40,9 @@ class ClientOptions:
     trust_certs_file: str = ""
     allow_insecure: bool = False
     """Accept any server certificate, whatever its name."""
+    certificate_file: str = ""
+    """A certificate to show, with its chain; PEM, as all files."""
+    key_file: str = ""
 
     listener_name: str = ""
     operation_timeout_s: float = 30.0
@@ -51,7 +55,7 @@ class Client:
         """Creates a client. Raises ClientError for an invalid service URL or unusable certificates."""
         self.options = options
         self._url = ServiceUrl.parse(options.service_url)
-        self._tls = _tls_context(options) if self._url.tls else None
+        self._tls = _client_tls(options) if self._url.tls else None
         self._connections: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
         self.ids = itertools.count(1)
         """Ids of producers and consumers, unique within a client."""
@@ -195,19 +199,22 @@ class Client:
                     auth_method=self.options.auth_method,
                     auth_data=self.options.auth_data,
                     proxy_to=proxy_to.partition("://")[2],
-                    tls=self._tls,
+                    tls=None if self._tls is None else self._tls.context(),
                 )
             )
             self._connections[key] = task
         return await asyncio.shield(task)
 
 
-def _tls_context(options: ClientOptions) -> ssl.SSLContext:
+def _client_tls(options: ClientOptions) -> ClientTls:
     try:
-        context = ssl.create_default_context(cafile=options.trust_certs_file or None)
-    except OSError as error:
-        raise ClientError(f"{options.trust_certs_file}: {error.strerror or error}") from error
-    if options.allow_insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+        return ClientTls(
+            ClientFiles(
+                trust_certs=options.trust_certs_file,
+                certificate=options.certificate_file,
+                key=options.key_file,
+                allow_insecure=options.allow_insecure,
+            )
+        )
+    except ConfigError as error:
+        raise ClientError(str(error)) from error

@@ -51,7 +51,9 @@ def internal_host(config: ListenerConfig) -> str:
         found = parse_listeners(config.advertised_listeners).get(internal_name(config))
     except ConfigError:
         return ""
-    return "" if found is None else urlsplit(found.broker_url).netloc.rpartition(":")[0]
+    if found is None:
+        return ""
+    return urlsplit(found.broker_url or found.broker_url_tls).netloc.rpartition(":")[0]
 
 
 def listener_problems(config: ListenerConfig) -> list[str]:
@@ -68,9 +70,10 @@ def listener_problems(config: ListenerConfig) -> list[str]:
             f"internalListenerName = {config.internal_listener_name!r} is not a name in advertisedListeners"
         )
     internal = found.get(internal_name(config))
-    if internal is not None and not internal.broker_url:
+    if internal is not None and not (internal.broker_url or internal.broker_url_tls):
         problems.append(
-            f"advertisedListeners: the internal listener {internal_name(config)!r} has no pulsar:// address"
+            f"advertisedListeners: the internal listener {internal_name(config)!r} has neither a "
+            "pulsar:// nor a pulsar+ssl:// address"
         )
     return problems
 

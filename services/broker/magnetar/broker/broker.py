@@ -56,8 +56,8 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.common.runtime.task_owner import TaskOwner
-from magnetar.common.security.authentication.provider_table import open_authenticator
 from magnetar.common.security.audit import open_audit_file
+from magnetar.common.security.authentication.provider_table import open_authenticator
 from magnetar.common.security.authorization.authorizer import Authorizer
 from magnetar.ledger.ledger_store import Obstacle
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
@@ -70,6 +70,7 @@ if TYPE_CHECKING:  # not used by a standalone
     from magnetar.broker.control.remote_topics import TopicsElsewhere
     from magnetar.broker.ownership.cluster import Cluster
     from magnetar.broker.tenure import Lease
+    from magnetar.common.security.tls.accepting import PortTls
 
 log = get_logger(__name__)
 
@@ -163,7 +164,11 @@ class Broker:
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.listener: Listener | None = None
         self.port = 0
-        """Port of the binary protocol; 0 before the broker listens."""
+        """Port of the binary protocol, 0 before the broker listens, and without a plain port."""
+        self.port_tls = 0
+        """Port of the binary protocol with TLS; 0 without."""
+        self.tls: PortTls | None = None
+        """TLS of the binary protocol; set before `start` where a port of it is configured."""
         self.not_ready: str | None = "the broker is starting"
         """Reason for refusing clients now; None while clients are served."""
         self.leaving: str | None = None
@@ -188,7 +193,7 @@ class Broker:
     def broker_id(self) -> str:
         """Broker id: host:port of its HTTP listener."""
         registered = "" if self.cluster is None else self.cluster.presence.broker_id
-        return registered or urlsplit(self.urls.http_url).netloc
+        return registered or urlsplit(self.urls.any_http_url).netloc
 
     @property
     def cannot_store(self) -> str | None:
@@ -255,8 +260,12 @@ class Broker:
             self._tasks.spawn(self.authenticator.follow_files(every_s), "authentication files")
         self.listener = Listener(services)
         host = config.listener.bind_address
-        self.port = await self.listener.start(host, config.listener.broker_service_port)
-        self._advertise(f"{config.listener.advertised_address or host}:{self.port}")
+        if config.listener.broker_service_port is not None:
+            self.port = await self.listener.start(host, config.listener.broker_service_port)
+        if config.listener.broker_service_port_tls is not None:
+            assert self.tls is not None, "the caller has loaded the certificate of this port"
+            self.port_tls = self.listener.start_tls(host, config.listener.broker_service_port_tls, self.tls)
+        self._advertise(config.listener.advertised_address or host)
         sampler = RateSampler(
             lambda: list(self.topics.values()),
             self._clock,
@@ -268,14 +277,16 @@ class Broker:
         self._tasks.spawn(self._health_checks.prove_for_ever(), "proof of storage")
         self.not_ready = None
 
-    def _advertise(self, address: str) -> None:
+    def _advertise(self, host: str) -> None:
         """Sets the addresses that clients get from lookups: the configured ones, else the bind address."""
         listener = self.config.listener
-        self.urls.broker_url = f"pulsar://{address}"
+        self.urls.broker_url = f"pulsar://{host}:{self.port}" if self.port else ""
+        self.urls.broker_url_tls = f"pulsar+ssl://{host}:{self.port_tls}" if self.port_tls else ""
         self.urls.listeners = parse_listeners(listener.advertised_listeners)
         internal = self.urls.listeners.get(internal_name(listener))
         if internal is not None:
-            self.urls.broker_url, self.urls.broker_url_tls = internal.broker_url, internal.broker_url_tls
+            self.urls.broker_url = internal.broker_url
+            self.urls.broker_url_tls = internal.broker_url_tls or self.urls.broker_url_tls
 
     async def _finish_intents_for_ever(self) -> None:
         """Retries recorded deletions whose steps failed; recent intents belong to a deletion in progress.

@@ -17,9 +17,11 @@ from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.topics.config import DeduplicationConfig, PublishConfig, TopicConfig
 from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
 from magnetar.common.config.settings import setting
-from magnetar.common.security.authentication.config import AuthenticationConfig
 from magnetar.common.security.audit_config import AuditConfig
+from magnetar.common.security.authentication.config import AuthenticationConfig
 from magnetar.common.security.authorization.config import AuthorizationConfig, authorization_problems
+from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
+from magnetar.common.security.tls.config import TlsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,8 @@ class BrokerConfig:
     )
     listener: ListenerConfig = field(default_factory=ListenerConfig)
     authentication: AuthenticationConfig = field(default_factory=AuthenticationConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    broker_client: BrokerClientConfig = field(default_factory=BrokerClientConfig)
     publish: PublishConfig = field(default_factory=PublishConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     dispatch: DispatchConfig = field(default_factory=DispatchConfig)

@@ -31,13 +31,28 @@ class ListenerConfig:
         "Advertised listener for clients that name none, and for other brokers; empty means the first.",
         key="internalListenerName",
     )
-    broker_service_port: int = setting(
-        6650, "Port of the binary protocol; 0 picks a free one.", key="brokerServicePort", minimum=0
+    broker_service_port: int | None = setting(
+        6650,
+        "Port of the binary protocol; 0 picks a free one, empty: none without TLS.",
+        key="brokerServicePort",
+        minimum=0,
     )
-    web_service_port: int = setting(
+    broker_service_port_tls: int | None = setting(
+        None,
+        "Port of the binary protocol with TLS, usually 6651; 0 picks a free one, empty: none.",
+        key="brokerServicePortTls",
+        minimum=0,
+    )
+    web_service_port: int | None = setting(
         8080,
-        "HTTP port of the admin API, metrics and health checks; 0 picks a free one.",
+        "Port of HTTP: admin API, metrics, health; 0 picks a free one, empty: none without TLS.",
         key="webServicePort",
+        minimum=0,
+    )
+    web_service_port_tls: int | None = setting(
+        None,
+        "Port of HTTPS, usually 8443; 0 picks a free one, empty: none.",
+        key="webServicePortTls",
         minimum=0,
     )
     keep_alive_interval_s: int = setting(
@@ -62,3 +77,17 @@ class ListenerConfig:
     connections_max: int = setting(
         0, "Maximum open client connections; 0 is no limit.", key="brokerMaxConnections", minimum=0
     )
+
+    @property
+    def tls_ports(self) -> dict[str, int | None]:
+        """The TLS ports by their keys; None where there is none."""
+        return {
+            "brokerServicePortTls": self.broker_service_port_tls,
+            "webServicePortTls": self.web_service_port_tls,
+        }
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports to listen on, by their keys."""
+        plain = {"brokerServicePort": self.broker_service_port, "webServicePort": self.web_service_port}
+        return {key: port for key, port in {**plain, **self.tls_ports}.items() if port is not None}

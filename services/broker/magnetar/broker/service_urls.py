@@ -22,6 +22,11 @@ class ServiceUrls:
     listeners: dict[str, ServiceUrls] = field(default_factory=dict)
     """Addresses by advertised listener."""
 
+    @property
+    def any_http_url(self) -> str:
+        """Where HTTP is, with TLS only where it is not there without; empty before it listens."""
+        return self.http_url or self.http_url_tls
+
     def of_listener(self, name: str) -> ServiceUrls:
         """Returns the addresses of a listener; "" means the default ones. Raises ServiceNotReady for an
         unknown listener.

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from magnetar.broker.advertised_listeners import internal_host, listener_problems
 from magnetar.broker.broker import Broker
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.listener_config import ListenerConfig
 from magnetar.common.runtime.blocking import BlockingPool
+from magnetar.common.security.tls.config import tls_problems
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.standalone.lazy_http import Edge, LazyHttp
 from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process import ask_to_stop
+from magnetar.standalone.service import Address
 
-if TYPE_CHECKING:  # Not used by a standalone.
+if TYPE_CHECKING:  # a standalone has no use for the one, and without a TLS port there is none for the other
     from magnetar.broker.ownership.cluster import Cluster
+    from magnetar.common.security.tls.ports import TlsPorts
 
 _EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
 class BrokerFront:
-    """A broker and its two ports, for a single use. They close with `opened`, the broker first."""
+    """A broker and its ports; they close with `opened`, the broker first. Used once."""
 
     def __init__(
         self,
@@ -44,6 +49,7 @@ class BrokerFront:
         self.broker.stop_process = ask_to_stop
         self._opened = opened
         self._http = LazyHttp(self._load_http, pool)
+        self._tls: TlsPorts | None = None
 
     def _load_http(self) -> Callable[[], Edge]:
         from magnetar.broker.admin.edge.server import HttpEdge
@@ -57,25 +63,62 @@ class BrokerFront:
         return self.broker.urls.broker_url
 
     @property
-    def port(self) -> int:
-        """Port of the binary protocol; 0 before `open`."""
-        return self.broker.port
+    def http_url(self) -> str:
+        """Where HTTP is, with TLS only where it is not there without; empty before `open_http`."""
+        return self.broker.urls.any_http_url
 
     @property
-    def http_url(self) -> str:
-        """HTTP URL; empty before `open_http`."""
-        return self.broker.urls.http_url
+    def bound_listener(self) -> ListenerConfig:
+        """The configuration with the ports that it listens at."""
+        listener, broker = self.config.listener, self.broker
+        return replace(
+            listener,
+            broker_service_port=_bound(listener.broker_service_port, broker.port),
+            broker_service_port_tls=_bound(listener.broker_service_port_tls, broker.port_tls),
+            web_service_port=_bound(listener.web_service_port, _port(broker.urls.http_url)),
+            web_service_port_tls=_bound(listener.web_service_port_tls, _port(broker.urls.http_url_tls)),
+        )
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where clients connect, for the ready line."""
+        urls = self.broker.urls
+        pages = "(/metrics, /health, /admin/v2)"
+        found = [
+            Address("clients", urls.broker_url),
+            Address("clients", urls.broker_url_tls),
+            Address("HTTP", urls.http_url, pages),
+            Address("HTTPS", urls.http_url_tls, pages),
+        ]
+        return [each for each in found if each.text]
 
     def open_http(self) -> None:
         """Listen for HTTP. Call before `open`, so that health reports 'not ready' until then and during
         close.
 
-        Raises OSError.
+        Loads the certificate of TLS ports. Raises OSError, ConfigError.
         """
-        listener = self.config.listener
+        listener, host = self.config.listener, self.config.listener.advertised_address
+        self._open_tls()
         self._opened.push_async_callback(self._http.close)
-        port = self._http.start(listener.bind_address, listener.web_service_port)
-        self.broker.urls.http_url = f"http://{listener.advertised_address}:{port}"
+        if listener.web_service_port is not None:
+            port = self._http.start(listener.bind_address, listener.web_service_port)
+            self.broker.urls.http_url = f"http://{host}:{port}"
+        if listener.web_service_port_tls is not None:
+            assert self._tls is not None, "there is a TLS port"
+            port = self._http.start(listener.bind_address, listener.web_service_port_tls, self._tls.web)
+            self.broker.urls.http_url_tls = f"https://{host}:{port}"
+
+    def _open_tls(self) -> None:
+        """Load what TLS ports need. Nothing of it is imported without one."""
+        if all(port is None for port in self.config.listener.tls_ports.values()):
+            return
+        from magnetar.common.security.tls.ports import TlsPorts
+
+        self._tls = TlsPorts(self.config.tls)
+        self._opened.push_async_callback(self._tls.close)
+        self._tls.start()
+        self.broker.tls = self._tls.binary
 
     async def open(self) -> None:
         """Serve clients. Raises MagnetarError or OSError."""
@@ -98,15 +141,31 @@ def advertised(config: BrokerConfig) -> BrokerConfig:
     return replace(config, listener=replace(listener, advertised_address=host))
 
 
-def contradictions(listener: ListenerConfig) -> list[str]:
-    """Return conflicts between client addresses that are each valid."""
-    problems = listener_problems(listener)
-    if listener.broker_service_port == listener.web_service_port != 0:
-        problems.append(f"brokerServicePort and webServicePort are both {listener.web_service_port}")
+def contradictions(config: BrokerConfig, others: Mapping[str, int]) -> list[str]:
+    """Problems between client addresses that are each valid. `others` has further ports by their keys; those
+    that are not positive are none.
+    """
+    listener = config.listener
+    problems = listener_problems(listener) + tls_problems(config.tls, listener.tls_ports)
+    problems += config.broker_client.problems()
+    if listener.broker_service_port is None and listener.broker_service_port_tls is None:
+        problems.append("brokerServicePort and brokerServicePortTls are both empty: give one of them")
+    if listener.web_service_port is None and listener.web_service_port_tls is None:
+        problems.append("webServicePort and webServicePortTls are both empty: give one of them")
+    for (one, port), (other, same) in combinations({**listener.ports, **others}.items(), 2):
+        if port == same > 0:
+            problems.append(f"{one} and {other} are both {port}")
     return problems
 
 
 def ports_in_use(listener: ListenerConfig) -> list[str]:
-    """Check the ports before storage is opened; return the problems. The later bind is authoritative."""
-    ports = {"brokerServicePort": listener.broker_service_port, "webServicePort": listener.web_service_port}
-    return port_problems(listener.bind_address, ports)
+    """Problems of the ports, before storage is opened. The real bind decides."""
+    return port_problems(listener.bind_address, listener.ports)
+
+
+def _bound(configured: int | None, port: int) -> int | None:
+    return None if configured is None else port
+
+
+def _port(url: str) -> int:
+    return urlsplit(url).port or 0

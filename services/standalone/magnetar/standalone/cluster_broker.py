@@ -16,6 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from magnetar.broker.control.control_plane import ControlPlane
+from magnetar.broker.listener_config import ListenerConfig
 from magnetar.broker.load.config import DYNAMIC as LOAD_SETTINGS
 from magnetar.broker.offload.topic_owners import ClusterOwners
 from magnetar.broker.ownership.cluster import Cluster
@@ -81,7 +82,8 @@ class ClusterBroker:
         self._rng = random.SystemRandom()
         self._keys = Keys(config.broker.cluster_name)
         self._instance_id = b""
-        self._ports: dict[str, int] = {}
+        self._listener: ListenerConfig | None = None
+        self._control_port = 0
         self._control_credentials: ServiceCredentials | None = None
         self._bookie_credentials: ServiceCredentials | None = None
         self._tasks = TaskOwner("cluster broker")
@@ -96,8 +98,7 @@ class ClusterBroker:
         assert self._term is not None, "the broker has started"
         front = self._term.front
         return [
-            Address("clients", front.broker_url),
-            Address("HTTP", front.http_url, "(/metrics, /health, /admin/v2)"),
+            *front.addresses,
             Address("metadata", self.config.metadata.url),
         ]
 
@@ -189,8 +190,8 @@ class ClusterBroker:
     async def _stand_in(self, stand_in: NoBrokerYet) -> None:
         """Serve the startup pages at the broker's HTTP port until they are closed."""
         listener = self._config_with_ports().broker.listener
-        with suppress(OSError):  # Another process uses the port, which may be the reason for the wait.
-            await stand_in.start(listener.bind_address, listener.web_service_port)
+        with suppress(OSError):  # another process has the port: that may be why
+            await stand_in.start(listener.bind_address, listener.web_service_port or 0)
 
     async def _drop(self, term: _Term, why: str) -> None:
         term.front.broker.abandon(f"no longer registered in the cluster: {why}")
@@ -208,7 +209,8 @@ class ClusterBroker:
         after = NoBrokerYet("the broker has left its cluster or is stopping")
         opened.push_async_callback(after.close)
         try:
-            await stand_in.start(config.broker.listener.bind_address, config.broker.listener.web_service_port)
+            listener = config.broker.listener
+            await stand_in.start(listener.bind_address, listener.web_service_port or 0)
             await require_instance(metadata, self._keys, self._instance_id)
             await require_reconciled(metadata, self._keys)
             registry = await self._follow_bookies(opened, metadata)
@@ -232,7 +234,6 @@ class ClusterBroker:
             control = self._control_plane(front, cluster, metadata, registry)
             front.broker.join(control)
             opened.push_async_callback(control.close)
-            listener = config.broker.listener
             port = await control.listen(
                 listener.bind_address, config.control.port, listener.advertised_address
             )
@@ -248,7 +249,7 @@ class ClusterBroker:
         except BaseException:
             await opened.aclose()
             raise
-        self._ports = {"broker": front.port, "web": _port(front.http_url), "control": port}
+        self._listener, self._control_port = front.bound_listener, port
         return _Term(opened, front, cluster, control)
 
     async def _follow_bookies(self, opened: AsyncExitStack, metadata: MetadataStore) -> BookieRegistry:
@@ -292,17 +293,12 @@ class ClusterBroker:
         )
 
     def _config_with_ports(self) -> ClusterBrokerConfig:
-        """Keep automatically chosen ports for later terms: clients and scrapers use them."""
-        broker = self.config.broker
-        if not self._ports:
+        """Free ports, once picked, stay: clients and scrapers know them."""
+        if self._listener is None:
             return self.config
-        listener = replace(
-            broker.listener,
-            broker_service_port=self._ports["broker"],
-            web_service_port=self._ports["web"],
-        )
-        control = replace(self.config.control, port=self._ports["control"])
-        return replace(self.config, broker=replace(broker, listener=listener), control=control)
+        broker = replace(self.config.broker, listener=self._listener)
+        control = replace(self.config.control, port=self._control_port)
+        return replace(self.config, broker=broker, control=control)
 
 
 def _tls(config: BookieClientConfig) -> CredentialFiles | None:
@@ -323,9 +319,3 @@ def _client_options(config: ClusterBrokerConfig) -> ClientOptions:
         read_timeout_s=timeout_s,
         message_bytes_max=max(MESSAGE_BYTES_MAX, config.broker.publish.message_bytes_max + BATCH_BYTES_MAX),
     )
-
-
-def _port(url: str) -> int:
-    port = urlsplit(url).port
-    assert port is not None, "this broker's URLs have ports"
-    return port

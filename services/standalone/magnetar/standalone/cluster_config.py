@@ -142,15 +142,9 @@ class ClusterBrokerConfig:
                 f"{ledgers.write_quorum} and ...AckQuorum={ledgers.ack_quorum}: each may be at most the one "
                 "before"
             )
-        listener = self.broker.listener
-        for key, port in (
-            ("brokerServicePort", listener.broker_service_port),
-            ("webServicePort", listener.web_service_port),
-        ):
-            if port == self.control.port != 0:
-                found.append(f"{key} and magnetarControlPort are both {port}")
         found += self.metadata_access.problems(self.metadata.url) + self.control.tls.problems()
-        return found + self.broker.problems() + self.bookies.problems() + contradictions(listener)
+        found += self.broker.problems() + self.bookies.problems()
+        return found + contradictions(self.broker, {"magnetarControlPort": self.control.port})
 
     def warnings(self) -> list[str]:
         """Return warnings about valid settings that may be unintended."""

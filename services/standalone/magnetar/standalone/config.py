@@ -63,14 +63,8 @@ class StandaloneConfig:
         url = self.metadata_store_url
         if url and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
             found.append(f"metadataStoreUrl = {url!r}: a standalone needs sqlite:PATH")
-        listener = self.broker.listener
-        for key, port in (
-            ("brokerServicePort", listener.broker_service_port),
-            ("webServicePort", listener.web_service_port),
-        ):
-            if port == self.jobs.port > 0:
-                found.append(f"{key} and magnetarControlPort are both {port}")
-        return found + self.broker.problems() + contradictions(listener)
+        ports = {"magnetarControlPort": self.jobs.port}
+        return found + self.broker.problems() + contradictions(self.broker, ports)
 
     def warnings(self) -> list[str]:
         """Return warnings about valid settings that may be unintended."""

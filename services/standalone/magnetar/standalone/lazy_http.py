@@ -1,4 +1,4 @@
-"""An HTTP port that listens from the start and loads its web framework at the first connection.
+"""The HTTP ports listen from the start and load their web framework at the first connection.
 
 The framework is the largest import of the process: a third of the start time and 12 MB of memory, and not
 needed for publishing. Connections made while it loads wait in the socket's queue. It loads in a thread, so
@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import BlockingPool
+
+if TYPE_CHECKING:  # without a TLS port there is no use for it
+    from magnetar.common.security.tls.accepting import PortTls
 
 _log = get_logger(__name__)
 
@@ -21,14 +24,14 @@ _BACKLOG: Final = 128
 
 
 class Edge(Protocol):
-    """An HTTP server."""
+    """An HTTP server. `start` is called for each socket, which listens already."""
 
-    async def start(self, listening: socket.socket) -> None: ...
+    async def start(self, listening: socket.socket, tls: PortTls | None = None) -> None: ...
     async def close(self) -> None: ...
 
 
 class LazyHttp:
-    """A listening HTTP socket that starts a service's HTTP server at the first connection."""
+    """Listening HTTP sockets, and behind them, after the first connection, a service's pages."""
 
     def __init__(self, load: Callable[[], Callable[[], Edge]], pool: BlockingPool) -> None:
         """`load` imports the framework in a thread and returns a factory, which makes the server on the
@@ -36,43 +39,52 @@ class LazyHttp:
         """
         self._load_edge = load
         self._pool = pool
-        self._socket: socket.socket | None = None
+        self._sockets: dict[socket.socket, PortTls | None] = {}
         self._loading: asyncio.Task[None] | None = None
         self._edge: Edge | None = None
 
-    def start(self, host: str, port: int) -> int:
-        """Listen and return the port; `port` 0 picks a free one. Raises OSError."""
+    def start(self, host: str, port: int, tls: PortTls | None = None) -> int:
+        """Listen; returns the port, which is another than `port` when that is 0. Raises OSError.
+
+        Called again for another port before the loop runs on.
+        """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        self._socket.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._socket, self._first_connection, self._socket)
-        return int(self._socket.getsockname()[1])
+        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listening.setblocking(False)
+        self._sockets[listening] = tls
+        asyncio.get_running_loop().add_reader(listening, self._first_connection)
+        return int(listening.getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and end running requests. Idempotent."""
-        listening, self._socket = self._socket, None
-        if listening is None:
+        """Stop listening and end requests in process; idempotent."""
+        sockets, self._sockets = self._sockets, {}
+        if not sockets:
             return
         try:
             if self._loading is None:
-                asyncio.get_running_loop().remove_reader(listening)
+                for listening in sockets:
+                    asyncio.get_running_loop().remove_reader(listening)
             else:
                 await asyncio.wait([self._loading])
             if self._edge is not None:
                 await self._edge.close()
         finally:
-            listening.close()  # Closed in any case: the port is needed again.
+            for listening in sockets:
+                listening.close()  # also without waiters for the rest: the port is needed again
 
-    def _first_connection(self, listening: socket.socket) -> None:
+    def _first_connection(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.remove_reader(listening)
-        self._loading = loop.create_task(self._load(listening), name="load http")
+        for listening in self._sockets:
+            loop.remove_reader(listening)
+        self._loading = loop.create_task(self._load(dict(self._sockets)), name="load http")
 
-    async def _load(self, listening: socket.socket) -> None:
+    async def _load(self, sockets: dict[socket.socket, PortTls | None]) -> None:
         try:
             make = await self._pool.run(self._load_edge)
             self._edge = make()
-            await self._edge.start(listening)
+            for listening, tls in sockets.items():
+                await self._edge.start(listening, tls)
         except Exception:
             _log.exception("the HTTP port cannot be served")
-            listening.close()
+            for listening in sockets:
+                listening.close()

@@ -55,6 +55,7 @@ class Standalone:
         self.broker: Broker | None = None
         self.broker_url = ""
         self.http_url = ""
+        self._clients: list[Address] = []
         self.jobs_address = ""
         """Address of the offload service, host:port; empty without one."""
         self._opened = AsyncExitStack()
@@ -66,8 +67,7 @@ class Standalone:
     @property
     def addresses(self) -> list[Address]:
         return [
-            Address("clients", self.broker_url),
-            Address("HTTP", self.http_url, "(/metrics, /health, /admin/v2)"),
+            *self._clients,
             *([Address("jobs", self.jobs_address, "(offload and Spark)")] if self.jobs_address else ()),
             Address("data", str(self.data_dir)),
         ]
@@ -160,6 +160,7 @@ class Standalone:
         front.open_http()
         await front.open()
         self.broker, self.broker_url, self.http_url = front.broker, front.broker_url, front.http_url
+        self._clients = front.addresses
         self._open_jobs(front.broker)
 
     def _open_jobs(self, broker: Broker) -> None:

@@ -16,13 +16,19 @@ def worker_config(config: ClusterBrokerConfig, worker: int) -> ClusterBrokerConf
             config.broker,
             listener=replace(
                 listener,
-                broker_service_port=_later(listener.broker_service_port, worker),
-                web_service_port=_later(listener.web_service_port, worker),
+                broker_service_port=_client_port_later(listener.broker_service_port, worker),
+                broker_service_port_tls=_client_port_later(listener.broker_service_port_tls, worker),
+                web_service_port=_client_port_later(listener.web_service_port, worker),
+                web_service_port_tls=_client_port_later(listener.web_service_port_tls, worker),
                 advertised_listeners=_listeners_later(listener.advertised_listeners, worker),
             ),
         ),
         control=replace(config.control, port=_later(config.control.port, worker)),
     )
+
+
+def _client_port_later(port: int | None, worker: int) -> int | None:
+    return None if port is None else _later(port, worker)
 
 
 def _later(port: int, worker: int) -> int:

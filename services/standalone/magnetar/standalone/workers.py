@@ -47,12 +47,7 @@ READY: Final = "magnetar ready in "
 
 
 def _ports(config: ClusterBrokerConfig) -> dict[str, int]:
-    listener = config.broker.listener
-    return {
-        "brokerServicePort": listener.broker_service_port,
-        "webServicePort": listener.web_service_port,
-        "magnetarControlPort": config.control.port,
-    }
+    return {**config.broker.listener.ports, "magnetarControlPort": config.control.port}
 
 
 def problems_of(config: ClusterBrokerConfig, workers: int) -> list[str]:
@@ -64,7 +59,8 @@ def problems_of(config: ClusterBrokerConfig, workers: int) -> list[str]:
         if times > 1:
             found.append(
                 f"port {port} would be given to several workers: worker i has brokerServicePort + i, "
-                "webServicePort + i and magnetarControlPort + i; set these further apart"
+                "webServicePort + i and magnetarControlPort + i, and TLS ports likewise; set these further "
+                "apart"
             )
     too_high = [port for port in every_port if port > PORT_MAX]
     if too_high:

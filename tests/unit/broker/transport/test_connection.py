@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
@@ -41,8 +42,8 @@ class Transport:
     def set_write_buffer_limits(self, high: int) -> None:
         """Nothing is written."""
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return "client", 1
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return ("client", 1) if name == "peername" else None
 
     def get_write_buffer_size(self) -> int:
         return self.unsent
@@ -180,5 +181,24 @@ def test_connections_that_are_ended_for_garbage_are_one_log_line_a_second() -> N
         told = [line for line in lines if line["event"] == "closing connection"]
         assert [line["peer"] for line in told] == [first.connection.address]
         first.connection.close("done")
+
+    asyncio.run(main())
+
+
+def test_a_lost_connection_lets_its_transport_go_at_once_and_ignores_late_writers() -> None:
+    """Buffers of TLS are large, and a connection itself is freed by a collection of garbage alone."""
+
+    async def main() -> None:
+        served = Served()
+        kept = served.connection
+        transport = weakref.ref(served.transport)
+        kept.connection_lost(None)
+        del served.transport
+        assert transport() is None
+        kept.write(b"late")
+        kept.pause_reading_for(1)
+        kept.close("again")
+        await asyncio.sleep(0)
+        assert not kept.connected
 
     asyncio.run(main())

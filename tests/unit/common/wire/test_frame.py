@@ -99,3 +99,16 @@ def test_broker_entry_metadata_that_does_not_fit_is_malformed() -> None:
     with pytest.raises(MalformedFrame):
         strip_entry_metadata(b"\x0e\x02\x00\x00\x00\x09short")
     assert strip_entry_metadata(b"\x0e\x02\x00\x00\x00\x00rest") == (b"", b"rest")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "this looks like TLS"),
+        (b"GET / HTTP/1.1\r\n", "this looks like HTTP"),
+        (b"\x7f\xff\xff\xff\0\0\0\1", "are accepted$"),
+    ],
+)
+def test_another_protocol_is_named_where_it_is_known(said: bytes, told: str) -> None:
+    with pytest.raises(FrameTooLarge, match=told):
+        FrameDecoder().receive_data(said)

@@ -1,33 +1,38 @@
-"""An HTTP application served on an already listening socket."""
+"""An application behind sockets that listen already."""
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
-from magnetar.common.http.connections import Port, listen
+from magnetar.common.http.connections import Accepting, Port, listen
+
+if TYPE_CHECKING:  # without a TLS port there is no use for it
+    from magnetar.common.security.tls.accepting import PortTls
 
 _SHUTDOWN_TIMEOUT_S: Final = 2.0
 
 
 class AppEdge:
-    """Serves an application over HTTP. Use it once: `start`, then `close`."""
+    """Serves an application over HTTP. Use it once: `start` for each socket, then `close`."""
 
     def __init__(self, app: web.Application, port: Port) -> None:
         self._runner = web.AppRunner(app, shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
         self._port = port
-        self._listener: asyncio.Server | None = None
+        self._accepting: list[Accepting] = []
 
-    async def start(self, listening: socket.socket) -> None:
-        """Serves connections of an already listening socket; the caller closes the socket."""
-        await self._runner.setup()
+    async def start(self, listening: socket.socket, tls: PortTls | None = None) -> None:
+        """Serve connections of a socket that listens already; it stays the caller's to close. Called again
+        for another socket, with TLS or without.
+        """
+        if self._runner.server is None:
+            await self._runner.setup()
         assert self._runner.server is not None, "setup makes it"
-        self._listener = await listen(self._runner.server, listening, self._port)
+        self._accepting.append(await listen(self._runner.server, listening, self._port, tls))
 
     async def close(self) -> None:
-        """Stops accepting, gives requests in progress a moment to finish, then closes; idempotent."""
-        if self._listener is not None:
-            self._listener.close()
+        """Stop accepting, give requests in process a moment, end; idempotent."""
+        for each in self._accepting:
+            each.close()
         await self._runner.cleanup()

@@ -12,11 +12,14 @@ import json
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 from prometheus_client import Counter
+
+if TYPE_CHECKING:  # without a TLS port there is no use for it
+    from magnetar.common.security.tls.accepting import PortTls
 
 CONNECTIONS_MAX: Final = 2048
 """Limit of open connections, Pulsar's default of maxHttpServerConnections. A further connection replaces the
@@ -27,6 +30,9 @@ IDLE_S: Final = 75.0
 """Idle timeout in seconds: a connection without a complete request is closed. Proxies close idle connections
 earlier.
 """
+
+_TLS_SEEN: Final = "\\x16\\x03"
+"""The begin of a TLS handshake, as the parser's errors show bytes."""
 
 WRITE_S: Final = 60.0
 """Write timeout in seconds: a client that reads its response more slowly is disconnected."""
@@ -46,8 +52,16 @@ class Port:
     """Whether request bodies are decompressed."""
 
 
-async def listen(server: web.Server, listening: socket.socket, port: Port) -> asyncio.Server:
-    """Accepts connections of an already listening socket."""
+class Accepting(Protocol):
+    """Accepts connections until it is closed."""
+
+    def close(self) -> None: ...
+
+
+async def listen(
+    server: web.Server, listening: socket.socket, port: Port, tls: PortTls | None = None
+) -> Accepting:
+    """Accept connections of a socket that listens already, with TLS where that is given."""
     loop = asyncio.get_running_loop()
 
     def connect() -> asyncio.Protocol:
@@ -61,7 +75,13 @@ async def listen(server: web.Server, listening: socket.socket, port: Port) -> as
             oldest.force_close()
         return _Connection(server, port, loop)
 
-    return await loop.create_server(connect, sock=listening)
+    if tls is None:
+        return await loop.create_server(connect, sock=listening)
+    from magnetar.common.security.tls.accepting import TlsAcceptor
+
+    acceptor = TlsAcceptor(listening, connect, tls)
+    acceptor.start()
+    return acceptor
 
 
 class _OneTooMany(asyncio.Protocol):
@@ -105,8 +125,10 @@ class _Connection(web.RequestHandler):
         """Answers bytes that are not HTTP. Not logged: any client could fill the log."""
         if request.writer.output_size > 0:
             raise ConnectionResetError("the response was partly sent already")
+        told = f"{message} {exc}"
+        hint = "; this looks like TLS: use http://, or the port of https://" if _TLS_SEEN in told else ""
         response = self._port.failed(
-            status, f"{self._port.service} cannot parse this as HTTP/1.1: {message or exc!r:.200}"
+            status, f"{self._port.service} cannot parse this as HTTP/1.1: {message or exc!r:.200}{hint}"
         )
         response.force_close()
         return response

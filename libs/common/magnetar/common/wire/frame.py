@@ -35,6 +35,9 @@ MAGIC_ENTRY_METADATA: Final = b"\x0e\x02"
 ENTRY_HEADER_BYTES: Final = 10
 """Size of an entry's header: magic, CRC, metadata size."""
 
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+_HTTP_METHODS: Final = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC"})
+
 SIZES: Final = Struct(">II")
 ENTRY_HEADER: Final = Struct(">2sII")
 
@@ -66,11 +69,23 @@ def check_sizes(total_size: int, command_size: int, frame_bytes_max: int) -> Non
     MalformedFrame.
     """
     if total_size + 4 > frame_bytes_max:
-        raise FrameTooLarge(f"a frame of {total_size + 4} bytes, at most {frame_bytes_max} are accepted")
+        raise FrameTooLarge(
+            f"a frame of {total_size + 4} bytes, at most {frame_bytes_max} are accepted{_hint(total_size)}"
+        )
     if command_size + 4 > total_size:
         raise MalformedFrame(f"a command of {command_size} bytes in a frame with totalSize {total_size}")
     if command_size == 0:
         raise MalformedFrame("a frame without command")
+
+
+def _hint(total_size: int) -> str:
+    """Names the protocol whose first bytes were read as a frame's size; "" when it is none known."""
+    first = total_size.to_bytes(4, "big")
+    if first[:2] == _TLS_HANDSHAKE:
+        return "; this looks like TLS: use pulsar://, or the TLS port"
+    if first in _HTTP_METHODS:
+        return "; this looks like HTTP: use the port of HTTP"
+    return ""
 
 
 def strip_entry_metadata(body: bytes) -> tuple[bytes, bytes]:

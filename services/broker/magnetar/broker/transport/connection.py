@@ -15,10 +15,12 @@ from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.credentials import check_credentials
 from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
 from magnetar.broker.handlers.routes import route
+from magnetar.broker.transport.closed_transport import ClosedTransport
 from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.common.wire import commands
 from magnetar.common.wire.connection import ServerConnection
 from magnetar.common.wire.error_codes import code_of
@@ -141,6 +143,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self._write_buffer_bytes_max)
         host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
         self.address, self.host = f"{host}:{port}", str(host)
+        self.certificate = peer_certificate(transport)
         self.connected = True
         self._ping_at = self._loop.time() + self._keep_alive_s
         self._keep_alive = self._loop.call_later(self._connect_timeout_s, self._check_alive)
@@ -188,6 +191,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._gone()
+        self._transport = ClosedTransport()
 
     # -- commands
 

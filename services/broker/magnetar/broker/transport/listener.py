@@ -1,17 +1,21 @@
-"""The listening socket of the binary protocol and the connections it accepted."""
+"""The listening sockets of the binary protocol and the connections they accepted."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
+import socket
 from collections import Counter as Counts
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.handlers.client import Services
 from magnetar.broker.transport.connection import Connection
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import Counter
+
+if TYPE_CHECKING:  # without a TLS port there is no use for it
+    from magnetar.common.security.tls.accepting import PortTls
 
 log = get_logger(__name__)
 
@@ -32,14 +36,21 @@ CLOSED_UNAUTHENTICATED = Counter(
 )
 
 
-class Listener:
-    """Accepts client connections and tracks the open ones."""
+class _Port(Protocol):
+    """One listening socket."""
 
-    def __init__(self, services: Services, tls: ssl.SSLContext | None = None) -> None:
+    def stop_accepting(self) -> None: ...
+    async def wait_closed(self) -> None:
+        """Until the port is free; after `stop_accepting`."""
+
+
+class Listener:
+    """Accepts client connections at any number of ports; knows those that live."""
+
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._tls = tls
         self._connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._ports: list[_Port] = []
         self._by_host: Counts[str] = Counts()
         self._unauthenticated: set[Connection] = set()
         self._unauthenticated_by_host: Counts[str] = Counts()
@@ -96,30 +107,69 @@ class Listener:
         )
 
     async def start(self, host: str, port: int) -> int:
-        """Starts listening; returns the port, which differs from `port` only for 0. Raises OSError when it is
-        in use.
+        """Listen without TLS; returns the port, which differs from `port` only for 0.
+
+        Raises OSError when it is taken.
         """
-
-        def connect() -> Connection:
-            return Connection(self._services, self)
-
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(connect, host, port, ssl=self._tls, backlog=BACKLOG)
-        bound = int(self._server.sockets[0].getsockname()[1])
+        server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
+        self._ports.append(_PlainPort(server))
+        bound = int(server.sockets[0].getsockname()[1])
         log.info("listening", protocol="pulsar", host=host, port=bound)
         return bound
 
+    def start_tls(self, host: str, port: int, tls: PortTls) -> int:
+        """Listen with TLS; as `start`."""
+        opened = _TlsPort(host, port, self._connect, tls)
+        self._ports.append(opened)
+        log.info("listening", protocol="pulsar+ssl", host=host, port=opened.number)
+        return opened.number
+
+    def _connect(self) -> Connection:
+        return Connection(self._services, self)
+
     def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for port in self._ports:
+            port.stop_accepting()
 
     async def close(self) -> None:
         """Closes every connection after its queued bytes were written."""
         self.stop_accepting()
         for connection in self:
             connection.close("the broker is shutting down")
-        if self._server is not None:
-            await self._server.wait_closed()
+        for port in self._ports:
+            await port.wait_closed()
+
+
+class _PlainPort:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+
+    def stop_accepting(self) -> None:
+        self._server.close()
+
+    async def wait_closed(self) -> None:
+        await self._server.wait_closed()
+
+
+class _TlsPort:
+    def __init__(
+        self, host: str, port: int, connect: Callable[[], asyncio.BaseProtocol], tls: PortTls
+    ) -> None:
+        from magnetar.common.security.tls.accepting import TlsAcceptor
+
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self.number = int(self._socket.getsockname()[1])
+        self._acceptor = TlsAcceptor(self._socket, connect, tls)
+        self._acceptor.start()
+
+    def stop_accepting(self) -> None:
+        self._acceptor.close()
+        self._socket.close()
+
+    async def wait_closed(self) -> None:
+        """The socket is closed already."""
 
 
 def _count_down(counts: Counts[str], host: str) -> None:

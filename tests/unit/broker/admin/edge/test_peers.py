@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from typing import Any
 
 import pytest
 from magnetar.broker.admin.edge import peers
@@ -19,7 +20,7 @@ def asking(
     answers: list[bytes],
     body: Callable[[Peers, BrokerRegistration, OtherBroker], Awaitable[None]],
     gone: Collection[tuple[str, int]] = (),
-    **more: float,
+    **more: Any,
 ) -> None:
     async def run() -> None:
         other, asker = (

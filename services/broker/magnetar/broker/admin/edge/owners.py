@@ -90,7 +90,7 @@ def send_on(call: Call, owner: BrokerRegistration | None, what: str, raw_path: s
     """Raises a redirect to the same request at `owner`; returns when `owner` is None.
 
     `raw_path` is another path to request there. Raises ServiceNotReady when the request was redirected here
-    already, or when the owner has no HTTP address.
+    already, or when the owner has no HTTP address, with TLS for a call with TLS.
     """
     if owner is None:
         return
@@ -99,13 +99,22 @@ def send_on(call: Call, owner: BrokerRegistration | None, what: str, raw_path: s
             f"{what} is not served by this broker although another broker redirected the request here: "
             "its owner is changing; try again"
         )
-    url = owner.addresses.http_url.rstrip("/")
+    url = _reached_by(call, owner).rstrip("/")
     if not url:
-        raise ServiceNotReady(f"{what} is served by broker {owner.broker_id}, which has no HTTP address")
+        scheme = call.request.scheme.upper()
+        raise ServiceNotReady(f"{what} is served by broker {owner.broker_id}, which has no {scheme} address")
     asked = call.request.rel_url
     given = [each for each in asked.raw_query_string.split("&") if each and not _is_authoritative(each)]
     query = "&".join([*given, f"{AUTHORITATIVE}=true"])
     raise redirect(f"{url}{raw_path or asked.raw_path}?{query}")
+
+
+def _reached_by(call: Call, owner: BrokerRegistration) -> str:
+    """The owner's address for who called: a call with TLS is never sent on to one without."""
+    addresses = owner.addresses
+    if call.request.scheme == "https":
+        return addresses.http_url_tls
+    return addresses.http_url or addresses.http_url_tls
 
 
 def redirect(url: str) -> web.HTTPTemporaryRedirect:

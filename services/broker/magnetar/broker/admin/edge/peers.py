@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -18,10 +19,12 @@ import aiohttp
 from aiohttp import web
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.owners import AUTHORITATIVE
-from magnetar.common.errors import ServiceNotReady, TopicNotFound
+from magnetar.common.errors import ConfigError, ServiceNotReady, TopicNotFound
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
+from magnetar.common.security.tls.client_context import ClientTls
 from prometheus_client import Counter
 from yarl import URL
 
@@ -63,9 +66,19 @@ class Peers:
     `close`.
     """
 
-    def __init__(self, is_up: Callable[[str, int], bool], *, call_s: float = CALL_S) -> None:
-        """`is_up` tells by id and run whether a broker is still in the cluster."""
+    def __init__(
+        self,
+        is_up: Callable[[str, int], bool],
+        *,
+        call_s: float = CALL_S,
+        client: BrokerClientConfig | None = None,
+    ) -> None:
+        """`is_up` tells by id and run whether a broker is still in the cluster. `client` says whether they
+        are called with TLS, and what is trusted then.
+        """
         self._is_up = is_up
+        self._client = client or BrokerClientConfig()
+        self._tls: ClientTls | None = None
         self._call_s = call_s
         self._slots = asyncio.Semaphore(CALLS_MAX)
         self._session: aiohttp.ClientSession | None = None
@@ -83,7 +96,7 @@ class Peers:
         `raw_path` is percent-encoded. Raises Refused, TopicNotFound (404), and ServiceNotReady, also when the
         broker does not respond.
         """
-        base = broker.addresses.http_url.rstrip("/")
+        base = self._base(broker.addresses)
         if not base:
             raise ServiceNotReady(f"broker {broker.broker_id} has no HTTP address")
         url = URL(f"{base}{raw_path}?{urlencode({**(query or {}), AUTHORITATIVE: 'true'})}", encoded=True)
@@ -107,9 +120,29 @@ class Peers:
     async def _exchange(
         self, method: str, url: URL, data: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes]:
-        request = self._opened().request(method, url, data=data, headers=headers, allow_redirects=False)
+        request = self._opened().request(
+            method, url, data=data, headers=headers, allow_redirects=False, ssl=self._context(url)
+        )
         async with request as response:
             return response.status, await _whole(response)
+
+    def _base(self, addresses: BrokerRegistration.Addresses) -> str:
+        """The address to call: with TLS where that is wanted and there is one, or where nothing else is."""
+        first, second = addresses.http_url, addresses.http_url_tls
+        if self._client.tls_enabled:
+            first, second = second, first
+        return (first or second).rstrip("/")
+
+    def _context(self, url: URL) -> ssl.SSLContext | bool:
+        """TLS of a call; nothing is loaded without a call with TLS. Raises ServiceNotReady."""
+        if url.scheme != "https":
+            return True
+        if self._tls is None:
+            try:
+                self._tls = ClientTls(self._client.files())
+            except ConfigError as error:
+                raise ServiceNotReady(f"other brokers cannot be called with TLS: {error}") from error
+        return self._tls.context()
 
     async def _while_up(self, broker: BrokerRegistration, work: Coroutine[Any, Any, T]) -> T:
         """Returns the result of `work`. Raises ServiceNotReady once the broker leaves the cluster, because

@@ -61,7 +61,8 @@ def create_app(broker: BrokerView, routes: Iterable[Route]) -> web.Application:
     app[BROKER] = broker
     app[TURN] = asyncio.Lock()
     if broker.cluster is not None:
-        app[PEERS] = peers = Peers(broker.cluster.directory.is_current)
+        client = broker.config.broker_client
+        app[PEERS] = peers = Peers(broker.cluster.directory.is_current, client=client)
         app.on_cleanup.append(lambda _: peers.close())
     serve(app, routes)
     return app

@@ -7,7 +7,7 @@ from magnetar.broker.admin.edge.call import Call
 
 def broker_id(call: Call) -> str:
     """Returns the id of this broker."""
-    cluster, url = call.broker.cluster, call.broker.urls.http_url
+    cluster, url = call.broker.cluster, call.broker.urls.any_http_url
     registered = "" if cluster is None else cluster.presence.broker_id
     return registered or url.partition("://")[2] or call.request.host
 

@@ -21,11 +21,15 @@ async def _lookup(call: Call) -> web.Response:
     policies = await broker.policies.of_namespace(topic.namespace)
     await require_topic(broker, topic, may_be_created=policies.auto_topic_creation)
     urls = await broker.lookup(topic, listener_name(call.request))
-    http_url = urls.http_url or f"{call.request.url.scheme}://{call.request.host}"
+    http_url = urls.http_url
+    if not http_url and not urls.http_url_tls:
+        http_url = f"{call.request.url.scheme}://{call.request.host}"
     return answer(
         {
             "brokerUrl": urls.broker_url,
+            **({"brokerUrlTls": urls.broker_url_tls} if urls.broker_url_tls else {}),
             "httpUrl": http_url,
+            **({"httpUrlTls": urls.http_url_tls} if urls.http_url_tls else {}),
             "nativeUrl": urls.broker_url,
             "brokerUrlSsl": urls.broker_url_tls,
         }

@@ -40,7 +40,13 @@ def leader(call: Call) -> ActiveBroker | None:
         return None if call.broker.not_ready else _standalone(call)
     found = cluster.directory.leader
     registered = None if found is None else cluster.directory.get(found.id)
-    return None if registered is None else ActiveBroker(registered.broker_id, registered.addresses.http_url)
+    return (
+        None
+        if registered is None
+        else ActiveBroker(
+            registered.broker_id, registered.addresses.http_url or registered.addresses.http_url_tls
+        )
+    )
 
 
 def _send_on(call: Call, asked: str) -> None:
@@ -56,7 +62,7 @@ def _send_on(call: Call, asked: str) -> None:
 
 def _standalone(call: Call) -> ActiveBroker:
     own = broker_id(call)
-    return ActiveBroker(own, call.broker.urls.http_url or f"{call.request.scheme}://{own}")
+    return ActiveBroker(own, call.broker.urls.any_http_url or f"{call.request.scheme}://{own}")
 
 
 async def _list(call: Call) -> web.Response:
@@ -101,9 +107,12 @@ async def _here(call: Call, cluster: str) -> None:
     if cluster == clusters.local:
         return
     known = await clusters.get(cluster)
-    if known is None or not known.data.service_url:
+    url = ""
+    if known is not None:
+        url = known.data.service_url_tls if call.request.scheme == "https" else known.data.service_url
+    if not url:
         raise Refused(404, f"Cluster does not exist: cluster={cluster}")
-    raise _elsewhere(call, known.data.service_url)
+    raise _elsewhere(call, url)
 
 
 def _elsewhere(call: Call, http_url: str) -> web.HTTPTemporaryRedirect:

@@ -88,7 +88,9 @@ def load_report(broker: BrokerView, loads: Loads) -> dict[str, Any]:
     memory_max = machine_bytes() / MB
     return {
         "webServiceUrl": broker.urls.http_url,
+        **({"webServiceUrlTls": broker.urls.http_url_tls} if broker.urls.http_url_tls else {}),
         "pulsarServiceUrl": broker.urls.broker_url,
+        **({"pulsarServiceUrlTls": broker.urls.broker_url_tls} if broker.urls.broker_url_tls else {}),
         "persistentTopicsEnabled": broker.config.topics.persistent_enabled,
         "nonPersistentTopicsEnabled": broker.config.topics.non_persistent_enabled,
         "cpu": {"usage": cpu, "limit": 100.0 * cpus},

@@ -79,6 +79,8 @@ def own_data(urls: ServiceUrls) -> Cluster.Data:
         broker_client_tls_key_store_type="JKS",
         broker_client_ssl_factory_plugin="org.apache.pulsar.common.util.DefaultPulsarSslFactory",
     )
+    if urls.http_url_tls:
+        data.service_url_tls = urls.http_url_tls
     if urls.broker_url_tls:
         data.broker_service_url_tls = urls.broker_url_tls
     return data

@@ -102,7 +102,7 @@ async def _backlog(call: Call) -> web.Response:
             "storageSize": ledger.storage_bytes,
             "totalMessages": ledger.entries,
             "messageBacklog": sum(backlogs.values()),
-            "brokerName": urls.http_url.partition("://")[2] or call.request.host,
+            "brokerName": urls.any_http_url.partition("://")[2] or call.request.host,
             "topicName": topic.name.full,
             "dataLedgerDetails": [
                 {

@@ -57,7 +57,7 @@ def plain_wanted(call: Call) -> Wanted:
 
 def owner_of(call: Call) -> str:
     """Returns the id of this broker for statistics."""
-    url = call.broker.urls.http_url
+    url = call.broker.urls.any_http_url
     return url.partition("://")[2] or call.request.host
 
 
