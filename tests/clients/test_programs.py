@@ -46,5 +46,7 @@ def test_missing_capability_is_missing_on_all_services_with_a_reason() -> None:
 
 def test_the_page_names_every_scenario_and_program() -> None:
     text = page()
-    assert all(f"| {name} |" in text for name in BY_NAME)
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
+    shown = {name.strip() for cell in cells for name in cell.split(",")}
+    assert shown >= set(BY_NAME)
     assert all(f"| {source.name} |" in text for source in PROGRAMS)

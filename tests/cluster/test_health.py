@@ -84,7 +84,7 @@ def test_a_broker_that_drains_is_not_ready_and_lives_on(cluster: Cluster) -> Non
     try:
         os.kill(broker.pid, signal.SIGTERM)
         eventually(lambda: page_at(f"{url}/readyz")[0] == 503, "it says that it leaves", SECONDS_MAX)
-        assert page_at(f"{url}/readyz")[1].startswith("not ready: it gives its topics to other brokers")
+        assert page_at(f"{url}/readyz")[1].startswith("not ready: the broker hands over its topics")
         assert page_at(f"{url}/livez") == OK
     finally:
         cluster.etcd.resume()

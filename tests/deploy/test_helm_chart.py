@@ -98,7 +98,7 @@ def test_notes_say_where_clients_go_and_what_is_amiss(tmp_path: Path) -> None:
     assert "every pod of the Kubernetes cluster" not in small
     assert "clients outside of Kubernetes" not in small
     opened = notes(tmp_path / "opened", *arguments_of({"discovery.service.type": "LoadBalancer"}))
-    assert "nothing asks who calls" in opened
+    assert "authentication" in opened
     assert "clients outside of Kubernetes" in opened
     assert "etcd has one member" not in opened
 

@@ -156,7 +156,7 @@ def test_resource_quotas(asked: Asked, completed: Callable[[str], Result], names
     asked(f"resource-quotas reset-namespace-bundle-quota {bundle}")
     assert asked(f"resource-quotas get {bundle}") == default
     half = completed(f"resource-quotas get -n {namespace}")
-    assert (half.exit_code, "go together" in half.output) == (2, True)
+    assert (half.exit_code, "given together" in half.output) == (2, True)
 
 
 def test_brokers_of_namespaces_are_shown(

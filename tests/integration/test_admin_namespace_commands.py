@@ -161,7 +161,7 @@ def test_settings_of_topics(asked: Asked, rest: Rest, endpoint: Endpoint) -> Non
     ("line", "said"),
     [
         ("namespaces split-bundle public/default", "either --bundle or --bundle-type"),
-        ("namespaces split-bundle public/default -b x -sb a", "are numbers"),
+        ("namespaces split-bundle public/default -b x -sb a", "must be numbers"),
         ("namespaces set-schema-autoupdate-strategy public/default", "either --compatibility or --disabled"),
         ("namespaces set-schema-compatibility-strategy public/default -c SIDEWAYS", "is not one of"),
         ("namespaces set-offload-policies public/default", "--driver"),

@@ -293,7 +293,7 @@ def test_without_a_broker_it_says_so_before_spark_is_started(capfd: Capture) -> 
         (["run", "--topic", "t", "--again"], "need --want"),
         (["run", "--part-mb", "0"], "above 0"),
         (["sweep"], "--location"),
-        (["status"], "which topics"),
+        (["status"], "no topics given"),
         (["run", "--service", "nowhere"], "is not an offload service address"),
         (["run", "--want", "--topic", "t", "--before", "x:y"], "is not a message id"),
     ],

@@ -85,7 +85,7 @@ def test_available_memory_and_the_file_system_are_read_from_proc() -> None:
 def test_without_java_the_reason_is_told_and_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     said: list[str] = []
-    assert bookkeeper_jars(said.append) == "there is no `java` here"
+    assert bookkeeper_jars(said.append) == "`java` is not installed"
     assert said == []
 
 

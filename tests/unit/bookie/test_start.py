@@ -58,7 +58,7 @@ def bookie_in(
     file = tmp_path / "bookie.conf"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
-    async def metadata(_: str) -> SqliteMetadataStore:
+    async def metadata(_url: str, _access: object) -> SqliteMetadataStore:
         stores.append(await SqliteMetadataStore.open(tmp_path / "metadata.sqlite"))
         return stores[-1]
 

@@ -74,7 +74,7 @@ def test_what_contradicts_itself_is_said() -> None:
     alone = ListenerConfig(internal_listener_name="nowhere")
     assert "internalListenerName" in listener_problems(alone)[0]
     http_only = ListenerConfig(advertised_listeners="a:http://h:1")
-    assert "has no pulsar://" in listener_problems(http_only)[0]
+    assert "has neither a pulsar://" in listener_problems(http_only)[0]
 
 
 def test_the_internal_listener_may_have_tls_alone() -> None:
@@ -82,4 +82,4 @@ def test_the_internal_listener_may_have_tls_alone() -> None:
     assert listener_problems(config) == []
     assert internal_host(config) == "broker.example.com"
     web = ListenerConfig(advertised_listeners="inside:https://broker.example.com:8443")
-    assert "no pulsar:// and no pulsar+ssl://" in listener_problems(web)[0]
+    assert "neither a pulsar:// nor a pulsar+ssl://" in listener_problems(web)[0]

@@ -33,6 +33,7 @@ BROKER = cast(
         authenticator=None,
         leaving=None,
         cluster=None,
+        authorizer=SimpleNamespace(enabled=False),
     ),
 )
 

@@ -104,6 +104,7 @@ AUTHORIZED: Final = {
 
 OF_WHAT_IS_OPEN: Final = {
     _T.CONNECT,
+    _T.AUTH_RESPONSE,
     _T.PING,
     _T.PONG,
     _T.CLOSE_PRODUCER,

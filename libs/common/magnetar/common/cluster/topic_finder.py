@@ -101,7 +101,7 @@ class TopicFinder:
         found = self.directory.get(broker_id)
         if found is None:
             raise ServiceNotReady(
-                f"bundle {bundle} of {namespace} was assigned to {broker_id}, which is not known to be up; "
+                f"bundle {bundle} of {namespace} was assigned to {broker_id}, which is not registered; "
                 "look it up again"
             )
         return found

@@ -78,7 +78,7 @@ class _Connection:
     address: str
     channel: Any
     generation: int
-    """Of our credentials, when the channel was opened."""
+    """Generation of our credentials with which the channel was opened."""
     hello: asyncio.Task[int | MagnetarError]
     """The result of the Hello: the agreed protocol version, or the error."""
     calls: int = 0

@@ -16,7 +16,7 @@ def etcd_endpoints(url: str) -> list[str]:
     parts = [part.strip() for part in url.removeprefix("etcd:").split(",")]
     if len({part.partition("://")[0] if "://" in part else "" for part in parts}) > 1:
         raise ConfigError(f"metadata store {url!r}: write https:// before every member or before none")
-    endpoints = [part.removeprefix("https://").removeprefix("http://") for part in parts]
+    endpoints = [part.removeprefix("https://") for part in parts]
     for endpoint in endpoints:
         host, _, port = endpoint.rpartition(":")
         if not host or "/" in endpoint or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):

@@ -346,7 +346,7 @@ class TopicRegistry:
         Raises TopicBusy while a producer or a consumer is connected, unless `force`, which disconnects them;
         with `unless_subscribed` (deletion by inactivity) also while there is a subscription. With
         `keep_grants` (by inactivity, too) permissions stay, for the next topic of that name. A loaded topic
-        is fenced before anything is waited for: nobody comes between a caller's own look at it and this one.
+        is fenced before the first await, so a caller's preceding check stays valid.
         Clients that ask for it meanwhile get ServiceNotReady, and the next topic of that name is a new one.
         Raises TopicNotFound, ServiceNotReady when it is being deleted already or another broker serves it,
         StorageError, MetadataError.
