@@ -1,6 +1,6 @@
 """Bytecode of tests and sources, compiled once ahead of a run with several processes.
 
-In a fresh clone each of the processes would compile everything again: 20 seconds of CPU each.
+In a fresh clone, processes that start together would each compile much of it again.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.integration.harness import StandaloneServer, eventually
 from tests.integration.raw.transcript import line
 
 SETTINGS = {"magnetarSegmentSizeBytes": str(4 << 20)}
-CALLS = pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
+CALLS = pytest.mark.parametrize("call", ["fdatasync", pytest.param("pwritev", marks=pytest.mark.full)])
 
 
 @pytest.fixture
