@@ -1,12 +1,15 @@
-"""Encrypted messages pass as they are; where encryption is required nothing else does."""
+"""Encrypted messages are delivered unchanged; where encryption is required, others are refused."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import line, payload_frame
+from tests.integration.rest import Rest
 
 SERVER_SETTINGS = {"encryptionRequireOnProducer": "true"}
 
@@ -40,6 +43,16 @@ def test_a_producer_that_does_not_encrypt_is_refused(endpoint: Endpoint, topic: 
         c.open_producer(name, 2, encrypted=True)
 
 
+@pytest.fixture
+def required(endpoint: Endpoint) -> Iterator[None]:
+    """The namespace's policy: the setting alone asks producers, not messages, as in Pulsar."""
+    path, rest = "/namespaces/public/default/encryptionRequired", Rest(endpoint)
+    rest.do("POST", path, True)
+    yield
+    rest.do("POST", path, False)
+
+
+@pytest.mark.usefixtures("required")
 def test_an_encrypted_message_is_delivered_bit_by_bit_and_a_plain_one_refused(
     endpoint: Endpoint, topic: str
 ) -> None:
