@@ -344,7 +344,7 @@ def test_an_expired_certificate_ends_the_connection() -> None:
     world.answer(b"anything")
     world.now = 100
     check_credentials(world.client)
-    assert world.peer.closed == "its certificate expired"
+    assert (world.peer.closed or "").startswith("its certificate expired")
 
 
 def test_fresh_credentials_of_another_role_close_without_an_error() -> None:

@@ -37,7 +37,7 @@ def check_credentials(client: Client) -> None:
     if credentials.is_original_believed:
         client.peer.close("the credential of a proxy expired, which cannot be renewed for its client")
     elif credentials.renewed.method == TLS:
-        client.peer.close("its certificate expired")
+        client.peer.close("its certificate expired, or magnetarTlsConnectionMaxAgeSeconds passed")
     elif not credentials.can_refresh:
         client.peer.close("its credential expired, and it cannot renew it")
     elif credentials.challenge_is_out:

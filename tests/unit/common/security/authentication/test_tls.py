@@ -69,3 +69,12 @@ def test_revoked_certificates_are_known_by_their_serial_number() -> None:
     assert not asked.is_valid(identity)
     with pytest.raises(Refusal, match="revoked"):
         accepted(asked, credential)
+
+
+def test_an_identity_expires_with_the_limit_of_a_connection_or_with_the_certificate() -> None:
+    credential = Credential("tls", certificate=certificate("a"))
+    assert accepted(TlsProvider(max_age_s=60, wall_s=lambda: 1_000.0), credential).expires_at == 1_060.0
+    late = EXPIRY.timestamp() - 10
+    assert (
+        accepted(TlsProvider(max_age_s=60, wall_s=lambda: late), credential).expires_at == EXPIRY.timestamp()
+    )

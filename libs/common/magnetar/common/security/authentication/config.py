@@ -160,6 +160,13 @@ class AuthenticationConfig:
         key="authenticationRefreshCheckSeconds",
         minimum=1,
     )
+    tls_connection_max_age_s: int = setting(
+        0,
+        "Seconds after which a connection that was authenticated by a client certificate is closed, so that it "
+        "comes again with the present one; 0 is no limit. The certificate's expiry always counts.",
+        key="magnetarTlsConnectionMaxAgeSeconds",
+        minimum=0,
+    )
     basic_conf: str = setting(
         "",
         "Password file of AuthenticationProviderBasic with a line user:hash each ($apr1$ or bcrypt): a path, "

@@ -68,7 +68,7 @@ def _provider(name: str, config: AuthenticationConfig, slots: Slots) -> Provider
     if name == TLS_PROVIDER:
         import cryptography  # noqa: F401  # so that a missing package stops the start
 
-        return TlsProvider()
+        return TlsProvider(max_age_s=config.tls_connection_max_age_s)
     if name == TOKEN_PROVIDER:
         import jwt
 

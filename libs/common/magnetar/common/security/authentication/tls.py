@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -17,14 +18,27 @@ class TlsProvider:
     name = NAME
     method = TLS
 
-    def __init__(self, is_revoked: Callable[[str], bool] | None = None) -> None:
-        """`is_revoked` tells it by serial number, in hexadecimal digits; None where no list is configured."""
+    def __init__(
+        self,
+        is_revoked: Callable[[str], bool] | None = None,
+        *,
+        max_age_s: int = 0,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`is_revoked` tells it by serial number, in hexadecimal digits; None where no list is configured.
+
+        `max_age_s`: seconds after which an identity expires although its certificate does not; 0: never.
+        """
         self._is_revoked = is_revoked
+        self._max_age_s = max_age_s
+        self._wall_s = wall_s
 
     async def authenticate(self, credential: Credential, address: str) -> Identity:
         if credential.certificate is None:
             raise Refusal("no_certificate", "the connection has no client certificate")
         role, serial, expires_at = read_certificate(credential.certificate)
+        if self._max_age_s:
+            expires_at = min(expires_at, self._wall_s() + self._max_age_s)
         identity = Identity(role, TLS, expires_at, serial, NAME)
         if not self.is_valid(identity):
             raise Refusal("revoked", "the certificate is revoked")
