@@ -162,8 +162,8 @@ class AuthenticationConfig:
     )
     tls_connection_max_age_s: int = setting(
         0,
-        "Seconds after which a connection authenticated by a client certificate is closed, so that the client "
-        "reconnects with its current one; 0 is no limit. The certificate's expiry always counts.",
+        "Seconds after which a connection with a client certificate is closed, so that the client "
+        "reconnects with its current certificate; 0 is no limit. The certificate's expiry always counts.",
         key="magnetarTlsConnectionMaxAgeSeconds",
         minimum=0,
     )
