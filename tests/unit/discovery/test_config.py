@@ -34,12 +34,9 @@ def test_a_configuration_file_of_pulsars_proxy_will_do(tmp_path: Path) -> None:
     assert "brokerProxyAllowedTargetPorts" in loaded.ignored_keys
 
 
-@pytest.mark.parametrize(
-    "pair", ["servicePortTls=6651", "tlsEnabledWithBroker=true", "authenticationEnabled=true"]
-)
-def test_security_that_there_is_not_stops_the_start(pair: str) -> None:
-    with pytest.raises(ConfigError, match=pair.partition("=")[0]):
-        load(DiscoveryConfig, overrides=[pair])
+def test_security_that_does_not_exist_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match="tlsEnabledWithKeyStore"):
+        load(DiscoveryConfig, overrides=["tlsEnabledWithKeyStore=true"])
 
 
 @pytest.mark.parametrize(
@@ -51,6 +48,18 @@ def test_security_that_there_is_not_stops_the_start(pair: str) -> None:
         (
             ["clusterName=c", "metadataStoreUrl=etcd:one:2379", "servicePort=7000", "webServicePort=7000"],
             "both 7000",
+        ),
+        (
+            ["clusterName=c", "metadataStoreUrl=etcd:one:2379", "servicePort="],
+            "servicePortTls are both empty",
+        ),
+        (
+            ["clusterName=c", "metadataStoreUrl=etcd:one:2379", "servicePortTls=6651"],
+            "tlsCertificateFilePath",
+        ),
+        (
+            ["clusterName=c", "metadataStoreUrl=etcd:one:2379", "authorizationEnabled=true"],
+            "authenticationEnabled",
         ),
     ],
 )

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Final
 
 from magnetar.common.config.settings import setting
 from magnetar.common.control.config import ControlTlsConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
+from magnetar.common.security.authentication.config import AuthenticationConfig
+from magnetar.common.security.authentication.provider_table import authentication_problems
+from magnetar.common.security.authorization.config import AuthorizationConfig, authorization_problems
 from magnetar.common.security.services.config import MetadataAccessConfig
+from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
+from magnetar.common.security.tls.config import TlsConfig, tls_problems
 
 _ETCD: Final = "etcd:"
 _EVERY_ADDRESS: Final = ("0.0.0.0", "::")
@@ -24,17 +30,32 @@ class ListenerConfig:
         "Address to listen on; loopback by default (Pulsar: 0.0.0.0). Container images set 0.0.0.0.",
         key="bindAddress",
     )
-    service_port: int = setting(
+    service_port: int | None = setting(
         6650,
-        "Port of the binary protocol; 0 picks a free port.",
+        "Port of the binary protocol; 0 picks a free port, empty: none without TLS.",
         key="servicePort",
         minimum=0,
         maximum=65535,
     )
-    web_service_port: int = setting(
+    service_port_tls: int | None = setting(
+        None,
+        "Port of the binary protocol with TLS, usually 6651; 0 picks a free port, empty: none.",
+        key="servicePortTls",
+        minimum=0,
+        maximum=65535,
+    )
+    web_service_port: int | None = setting(
         8080,
-        "HTTP port for redirects or forwarding to brokers, metrics and health; 0 picks a free port.",
+        "HTTP port for redirects or forwarding to brokers, metrics and health; 0 picks a free port, empty: "
+        "none without TLS.",
         key="webServicePort",
+        minimum=0,
+        maximum=65535,
+    )
+    web_service_port_tls: int | None = setting(
+        None,
+        "HTTPS port, usually 8443; 0 picks a free port, empty: none.",
+        key="webServicePortTls",
         minimum=0,
         maximum=65535,
     )
@@ -56,6 +77,17 @@ class ListenerConfig:
         key="magnetarDiscoveryShutdownTimeoutMs",
         minimum=1,
     )
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The configured ports by their keys."""
+        found = {"servicePort": self.service_port, "webServicePort": self.web_service_port, **self.tls_ports}
+        return {key: port for key, port in found.items() if port is not None}
+
+    @property
+    def tls_ports(self) -> dict[str, int | None]:
+        """The ports with TLS by their keys; None: no such port."""
+        return {"servicePortTls": self.service_port_tls, "webServicePortTls": self.web_service_port_tls}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +121,11 @@ class ProxyConfig:
         "connection always get one.",
         key="magnetarProxyThroughServiceUrl",
     )
+    tls_with_brokers: bool = setting(
+        False,
+        "Reach brokers at their TLS addresses, by the files of brokerClient...",
+        key="tlsEnabledWithBroker",
+    )
     connect_timeout_ms: int = setting(
         10_000,
         "Timeout of connecting to a broker, in milliseconds.",
@@ -112,6 +149,10 @@ class DiscoveryConfig:
     metadata: MetadataConfig = field(default_factory=MetadataConfig)
     metadata_access: MetadataAccessConfig = field(default_factory=MetadataAccessConfig)
     control_tls: ControlTlsConfig = field(default_factory=ControlTlsConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    broker_client: BrokerClientConfig = field(default_factory=BrokerClientConfig)
+    authentication: AuthenticationConfig = field(default_factory=AuthenticationConfig)
+    authorization: AuthorizationConfig = field(default_factory=AuthorizationConfig)
     lookups: LookupConfig = field(default_factory=LookupConfig)
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
 
@@ -137,8 +178,18 @@ class DiscoveryConfig:
             except ConfigError as error:
                 found.append(str(error))
         listener = self.listener
-        if listener.service_port == listener.web_service_port != 0:
-            found.append(f"servicePort and webServicePort are both {listener.service_port}")
+        found += [
+            f"{one} and {other} are both {port}"
+            for (one, port), (other, same) in combinations(listener.ports.items(), 2)
+            if port == same > 0
+        ]
+        if listener.service_port is None and listener.service_port_tls is None:
+            found.append("servicePort and servicePortTls are both empty: give one of them")
+        if listener.web_service_port is None and listener.web_service_port_tls is None:
+            found.append("webServicePort and webServicePortTls are both empty: give one of them")
+        found += tls_problems(self.tls, listener.tls_ports) + self.broker_client.problems()
+        found += authentication_problems(self.authentication)
+        found += authorization_problems(self.authentication.enabled, self.authorization)
         return found + self.metadata_access.problems(url) + self.control_tls.problems()
 
     def warnings(self) -> list[str]:

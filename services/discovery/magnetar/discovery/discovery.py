@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from magnetar.common.cluster.broker_directory import BrokerDirectory
 from magnetar.common.cluster.bundle_owners import BundleOwners
@@ -15,6 +16,8 @@ from magnetar.common.control.control_client import Caller, ControlClient
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.common.security.authentication.provider_table import open_authenticator
+from magnetar.common.security.authorization.authorizer import Authorizer
 from magnetar.common.security.services.credentials import loaded
 from magnetar.discovery.bundle_assignment import AskingBrokers
 from magnetar.discovery.config import DiscoveryConfig
@@ -22,9 +25,13 @@ from magnetar.discovery.handlers.partitions import PartitionCounts
 from magnetar.discovery.handlers.services import Services
 from magnetar.discovery.live_brokers import LiveBrokers
 from magnetar.discovery.metadata_pulse import MetadataPulse
+from magnetar.discovery.transport.broker_access import BrokerAccess
 from magnetar.discovery.transport.broker_links import BrokerLinks
 from magnetar.discovery.transport.listener import Listener
 from magnetar.discovery.transport.proxy import Proxy
+
+if TYPE_CHECKING:  # without a TLS port there is no use for it
+    from magnetar.common.security.tls.accepting import PortTls
 
 
 class Discovery:
@@ -35,6 +42,10 @@ class Discovery:
     ) -> None:
         """`metadata` stays the caller's to close. Raises ConfigError when a certificate cannot be used."""
         self.config = config
+        self.port_tls = 0
+        """Port of the binary protocol with TLS; 0 without."""
+        self.tls: PortTls | None = None
+        """TLS of the binary port; set before `start` where such a port is configured."""
         self.port = 0
         """Port of the binary protocol, after the start."""
         self.not_ready: str | None = "discovery is starting"
@@ -52,9 +63,14 @@ class Discovery:
         )
         assigner = AskingBrokers(self.directory, self.brokers, self._control)
         self.finder = TopicFinder(self._rings, self._owners, self.directory, assigner)
-        self._links = BrokerLinks(self.directory, self.brokers, self._tasks.spawn)
-        services = Services(config, self.finder, PartitionCounts(metadata, keys), self._links)
-        self._proxy = Proxy(self.directory, config.proxy)
+        self.authenticator = open_authenticator(config.authentication)
+        """Checks who clients are; None with authentication off."""
+        self.authorizer = Authorizer(config.authorization, metadata, keys)
+        self.access = access = BrokerAccess(config.broker_client, tls=config.proxy.tls_with_brokers)
+        self._links = BrokerLinks(self.directory, self.brokers, access, self._tasks.spawn)
+        counts = PartitionCounts(metadata, keys)
+        services = Services(config, self.finder, counts, self._links, self.authorizer, self.authenticator)
+        self._proxy = Proxy(self.directory, config.proxy, access)
         self._listener = Listener(config.listener, services, self._proxy, self._tasks.spawn)
 
     async def start(self) -> None:
@@ -68,7 +84,15 @@ class Discovery:
         if self._control_credentials is not None:
             refresh_s = self.config.control_tls.refresh_s
             self._tasks.spawn(self._control_credentials.watch(refresh_s), "watch certificates")
-        self.port = await self._listener.start()
+        self.authorizer.start()
+        if self.authenticator is not None:
+            self.authenticator.on_change(self._listener.close_revoked)
+            files_check_s = self.config.authentication.files_check_s
+            self._tasks.spawn(self.authenticator.follow_files(files_check_s), "follow keys and passwords")
+        if self.tls is not None:
+            self.port_tls = self._listener.start_tls(self.tls)
+        if self.config.listener.service_port is not None:
+            self.port = await self._listener.start(self.config.listener.service_port)
         self.not_ready = None
 
     async def close(self) -> None:
@@ -78,5 +102,8 @@ class Discovery:
         self._links.close()
         await self.finder.close()
         await self._control.close()
+        await self.authorizer.close()
+        if self.authenticator is not None:
+            await self.authenticator.close()
         await self._tasks.close()
         await asyncio.gather(self.directory.close(), self._owners.close(), self._rings.close())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.keys import Keys
@@ -19,6 +20,9 @@ from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
 from magnetar.standalone.start_error import CannotStart, listed, reason
 
+if TYPE_CHECKING:  # without a TLS port there is no use for it
+    from magnetar.common.security.tls.ports import TlsPorts
+
 
 class DiscoveryProcess:
     """Implements `service.Service`. Use it once: `start`, then `close`."""
@@ -27,7 +31,7 @@ class DiscoveryProcess:
         self._config = config
         self._opened = AsyncExitStack()
         self._discovery: Discovery | None = None
-        self._http_port = 0
+        self._http_port = self._https_port = 0
 
     @property
     def shutdown_timeout_ms(self) -> int:
@@ -38,10 +42,24 @@ class DiscoveryProcess:
         assert self._discovery is not None, "the discovery has started"
         host = self._config.shown_host
         return [
-            Address("clients", f"pulsar://{host}:{self._discovery.port}"),
-            Address("HTTP", f"http://{host}:{self._http_port}", "(to brokers; /metrics, /health)"),
+            *self._clients(host),
+            *self._web(host),
             Address("metadata", self._config.metadata.url),
         ]
+
+    def _clients(self, host: str) -> Iterator[Address]:
+        assert self._discovery is not None, "the discovery has started"
+        if self._discovery.port:
+            yield Address("clients", f"pulsar://{host}:{self._discovery.port}")
+        if self._discovery.port_tls:
+            yield Address("clients", f"pulsar+ssl://{host}:{self._discovery.port_tls}")
+
+    def _web(self, host: str) -> Iterator[Address]:
+        pages = "(to brokers; /metrics, /health)"
+        if self._http_port:
+            yield Address("HTTP", f"http://{host}:{self._http_port}", pages)
+        if self._https_port:
+            yield Address("HTTPS", f"https://{host}:{self._https_port}", pages)
 
     async def start(self) -> None:
         """See `Service.start`. Waits while metadata is unavailable; HTTP reports that."""
@@ -61,8 +79,7 @@ class DiscoveryProcess:
         if problems:
             raise ConfigError(listed("invalid configuration", problems))
         listener = config.listener
-        ports = {"servicePort": listener.service_port, "webServicePort": listener.web_service_port}
-        problems = port_problems(listener.bind_address, ports)
+        problems = port_problems(listener.bind_address, listener.ports)
         if problems:
             raise CannotStart(listed("magnetar cannot start", problems))
         try:
@@ -81,10 +98,28 @@ class DiscoveryProcess:
         self._opened.push_async_callback(http.close)
         self._opened.push_async_callback(discovery.close)
         try:
-            self._http_port = http.start(listener.bind_address, listener.web_service_port)
+            tls = self._open_tls()
+            if tls is not None:
+                discovery.tls = tls.binary if listener.service_port_tls is not None else None
+            if listener.web_service_port is not None:
+                self._http_port = http.start(listener.bind_address, listener.web_service_port)
+            if listener.web_service_port_tls is not None and tls is not None:
+                port = listener.web_service_port_tls
+                self._https_port = http.start(listener.bind_address, port, tls.web)
             await discovery.start()
         except OSError as error:
             raise CannotStart(listed("magnetar cannot start", [reason(error)])) from error
+
+    def _open_tls(self) -> TlsPorts | None:
+        """Load the certificates of the ports with TLS; None without such a port. Raises ConfigError."""
+        if all(port is None for port in self._config.listener.tls_ports.values()):
+            return None
+        from magnetar.common.security.tls.ports import TlsPorts
+
+        tls = TlsPorts(self._config.tls)
+        self._opened.push_async_callback(tls.close)
+        tls.start()
+        return tls
 
 
 def _load_http(discovery: Discovery) -> Callable[[], Edge]:

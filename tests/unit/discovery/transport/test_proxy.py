@@ -15,7 +15,7 @@ from magnetar.common.wire import commands
 from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from magnetar.discovery.config import ListenerConfig
-from magnetar.discovery.transport import proxy, splice
+from magnetar.discovery.transport import broker_access, splice
 from structlog.testing import capture_logs
 
 from tests.unit.discovery.front import (
@@ -152,10 +152,10 @@ def test_a_broker_whose_address_cannot_be_is_said_to_be_unreachable(host: str) -
 def test_a_bug_on_the_way_to_a_broker_does_not_leave_the_client_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(broker: object) -> tuple[str, int]:
+    def fails(broker: object, url: str) -> tuple[str, int]:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(proxy, "reached_at", fails)
+    monkeypatch.setattr(broker_access, "reached_at", fails)
 
     async def body(front: Front) -> None:
         client = await front.client(connect=connect_command(address_of(front)))

@@ -30,12 +30,11 @@ def broker_at(wanted: str, brokers: Iterable[BrokerRegistration]) -> BrokerRegis
     )
 
 
-def reached_at(broker: BrokerRegistration) -> tuple[str, int]:
-    """Return host and port for connections to the broker: its own address, not an advertised listener.
+def reached_at(broker: BrokerRegistration, url: str) -> tuple[str, int]:
+    """Return host and port in `url`, an address of the broker's own and not of an advertised listener.
 
-    Raises ServiceNotReady when the broker has no address without TLS.
+    Raises ServiceNotReady when there is none.
     """
-    url = broker.addresses.broker_url
     try:
         parts = urlsplit(url)
         if parts.hostname and parts.port:

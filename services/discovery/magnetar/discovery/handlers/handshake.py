@@ -5,15 +5,19 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Final
 
-from magnetar.common.errors import ProtocolError
+from magnetar.common.errors import AuthenticationFailed, ProtocolError
+from magnetar.common.security.identity import NONE, TLS
 from magnetar.common.wire import commands
 from magnetar.common.wire.frame import MESSAGE_BYTES_MAX, encode_command
-from magnetar.common.wire.pulsar_pb2 import BaseCommand, FeatureFlags
+from magnetar.common.wire.pulsar_pb2 import AuthMethod, BaseCommand, CommandConnect, FeatureFlags
 
 NAME: Final = "Magnetar discovery"
 """Prefix of the version string of every discovery release."""
 
 VERSION: Final = f"{NAME} {version('magnetar-discovery')}"
+
+_OF_PROXIES: Final = ("original_principal", "original_auth_data", "original_auth_method", "proxy_version")
+"""Fields of Connect by which a proxy speaks for its client."""
 
 _FLAGS: Final = FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
 """Supported features. Topic watches, for example, need a broker."""
@@ -30,13 +34,57 @@ def check_connect(command: BaseCommand) -> str:
 
 
 def connected(command: BaseCommand) -> bytes:
-    """Return the response for a lookup connection. Credentials are ignored: there is no authentication."""
+    """Return the response for a lookup connection."""
     return commands.connected(
         server_version=VERSION,
         protocol_version=min(command.connect.protocol_version, commands.PROTOCOL_VERSION),
         max_message_size=MESSAGE_BYTES_MAX,
         feature_flags=_FLAGS,
     )
+
+
+def method_of(connect: CommandConnect) -> str:
+    """Return the authentication method that a Connect names, in Pulsar's old form as well."""
+    if connect.HasField("auth_method_name"):
+        return connect.auth_method_name
+    if connect.HasField("auth_method"):
+        return AuthMethod.Name(connect.auth_method).removeprefix("AuthMethod").lower()
+    return NONE
+
+
+def carry_credentials(command: BaseCommand, certificate: bytes | None, *, as_proxy: bool) -> None:
+    """Make a client's Connect one that may go on to a broker.
+
+    Discovery carries credentials and vouches for nothing: what only a proxy may say is removed. The method
+    tls is the exception, because the client's TLS ends here: with `as_proxy`, the link shows discovery's own
+    certificate, and the client's role (from `certificate`, DER) goes on as the original principal. Otherwise
+    the client would become discovery. Raises AuthenticationFailed when the method is tls and cannot go on.
+    """
+    connect = command.connect
+    for name in _OF_PROXIES:
+        connect.ClearField(name)
+    if method_of(connect) != TLS:
+        return
+    if certificate is None:
+        raise AuthenticationFailed("method tls needs a client certificate that this service trusts")
+    if not as_proxy:
+        raise AuthenticationFailed("method tls cannot be carried to a broker; use a token")
+    role = role_of(certificate)
+    connect.ClearField("auth_method")
+    connect.auth_method_name, connect.auth_data = TLS, b""
+    connect.original_principal, connect.original_auth_method = role, TLS
+    connect.proxy_version = VERSION
+
+
+def role_of(certificate: bytes) -> str:
+    """Return the role in a client's verified certificate (DER). Raises AuthenticationFailed without one."""
+    from magnetar.common.security.authentication.provider import Refusal
+    from magnetar.common.security.authentication.tls import read_certificate
+
+    try:
+        return read_certificate(certificate)[0]
+    except Refusal as error:
+        raise AuthenticationFailed("Failed to authenticate") from error
 
 
 def passed_on(command: BaseCommand) -> bytes:

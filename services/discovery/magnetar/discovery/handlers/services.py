@@ -11,6 +11,8 @@ from magnetar.common.cluster.topic_finder import TopicFinder
 from magnetar.common.errors import TooManyRequests
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.security.authentication.authenticator import Authenticator
+from magnetar.common.security.authorization.authorizer import Authorizer
 from magnetar.common.wire.pulsar_pb2 import BaseCommand
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.discovery.handlers.partitions import PartitionCounts
@@ -35,6 +37,9 @@ class Services:
     finder: TopicFinder
     partitions: PartitionCounts
     brokers: Brokers
+    authorizer: Authorizer
+    authenticator: Authenticator | None = None
+    """Checks who clients are; None with authentication off."""
     in_process: int = 0
     """Number of requests in progress that need a broker."""
 

@@ -22,7 +22,10 @@ from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.discovery.config import ProxyConfig
+from magnetar.discovery.handlers.handshake import role_of
+from magnetar.discovery.transport.broker_access import BrokerAccess
 
 log = get_logger(__name__)
 
@@ -60,10 +63,13 @@ _OF_ONE_CONNECTION: Final = frozenset(
         "upgrade",
     }
 )
-# The id is the one that the request goes by here, which may be another. From which site a page is was looked
-# at here: to a broker, which has another name, each would be from another one.
+_ORIGINAL_PRINCIPAL: Final = "X-Original-Principal"
+"""By it a proxy names its client's role; from outside it is always removed."""
+
+# The request id may be another one here. Discovery has checked the origin: a broker has another name, so that
+# every page would be one of another site.
 _OF_ONE_REQUEST: Final = _OF_ONE_CONNECTION | {
-    "host", "origin", "content-length", "expect", request_ids.HEADER.lower()
+    "host", "origin", "content-length", "expect", request_ids.HEADER.lower(), _ORIGINAL_PRINCIPAL.lower()
 }  # fmt: skip
 
 Headers = list[tuple[str, str]]
@@ -72,8 +78,9 @@ Headers = list[tuple[str, str]]
 class HttpForwarder:
     """Forwards requests to brokers and returns their responses. `close` ends its connections."""
 
-    def __init__(self, directory: BrokerDirectory, config: ProxyConfig) -> None:
+    def __init__(self, directory: BrokerDirectory, config: ProxyConfig, access: BrokerAccess) -> None:
         self._directory = directory
+        self._access = access
         self._config = config
         self._session: aiohttp.ClientSession | None = None
         self._unreachable = LogLimit()
@@ -115,6 +122,10 @@ class HttpForwarder:
             late.force_close()
             return late
         headers = [*_passed_on(request.headers.items(), _OF_ONE_REQUEST), ("Via", f"1.1 {_VIA}")]
+        if self._access.as_proxy and "Authorization" not in request.headers:
+            certificate = None if request.transport is None else peer_certificate(request.transport)
+            if certificate is not None:
+                headers.append((_ORIGINAL_PRINCIPAL, role_of(certificate)))
         if (request_id := request_ids.current()) is not None:
             headers.append((request_ids.HEADER, request_id))
         for _ in range(HOPS_MAX):
@@ -150,10 +161,11 @@ class HttpForwarder:
                 # tried.
                 return await self._opened().request(
                     method,
-                    yarl.URL(_http_url(broker).rstrip("/") + asked, encoded=True),
+                    yarl.URL(self._url(broker).rstrip("/") + asked, encoded=True),
                     headers=headers,
                     data=body or None,
                     allow_redirects=False,
+                    ssl=self._access.context() or True,
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError) as error:
                 why = f"broker {broker.broker_id} cannot be reached: {error}"
@@ -172,6 +184,13 @@ class HttpForwarder:
                     502, f"broker {broker.broker_id} closed the connection before it answered: {error}"
                 )
         raise ServiceNotReady(f"{why}; try again")
+
+    def _url(self, broker: BrokerRegistration) -> str:
+        addresses = broker.addresses
+        url = addresses.http_url_tls if self._access.uses_tls else addresses.http_url
+        if not url:
+            raise ValueError("it registered no HTTP address" + (" with TLS" if self._access.uses_tls else ""))
+        return url
 
     def _onward(self, answer: aiohttp.ClientResponse) -> tuple[BrokerRegistration, str] | None:
         """Return the broker, and path and query, of a redirect; None for other responses."""

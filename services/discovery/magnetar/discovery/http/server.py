@@ -15,9 +15,16 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 from magnetar.common.cluster.broker_directory import addresses_of
-from magnetar.common.errors import InvalidName, MagnetarError, NotAllowed, ServiceNotReady, TopicNotFound
+from magnetar.common.errors import (
+    AuthenticationFailed,
+    InvalidName,
+    MagnetarError,
+    NotAllowed,
+    ServiceNotReady,
+    TopicNotFound,
+)
 from magnetar.common.http.app_edge import AppEdge
 from magnetar.common.http.connections import Port
 from magnetar.common.http.cross_site import refuse_other_sites
@@ -31,6 +38,7 @@ from magnetar.common.obs import health as health_pages
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
+from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.discovery.discovery import Discovery
 from magnetar.discovery.http.forwarding import BODY_BYTES_MAX, HttpForwarder
 from magnetar.discovery.http.topic_paths import REDIRECTED, topic_of
@@ -59,6 +67,9 @@ _CONNECTIONS_REFUSED: Final = Counter(
 _OWN: Final = frozenset({*health_pages.PATHS, "/health", "/status.html", "/metrics", "/metrics/"})
 """Paths that are exempt from the limit of concurrent requests."""
 
+_METRICS: Final = {"/metrics", "/metrics/"}
+"""Open unless authenticateMetricsEndpoint is set."""
+
 _STATUS: Final[dict[type[MagnetarError], int]] = {InvalidName: 412, TopicNotFound: 404, NotAllowed: 405}
 
 
@@ -79,7 +90,7 @@ def create_app(discovery: Discovery) -> web.Application:
     """Create the application. Bodies of redirected requests are not read: the client sends them again."""
     carrier: HttpForwarder | None = None
     if discovery.config.proxy.through_service_url:
-        carrier = HttpForwarder(discovery.directory, discovery.config.proxy)
+        carrier = HttpForwarder(discovery.directory, discovery.config.proxy, discovery.access)
 
     async def to_broker(request: web.Request) -> web.StreamResponse:
         if carrier is None:
@@ -109,7 +120,7 @@ def create_app(discovery: Discovery) -> web.Application:
         return web.Response(body=process_page(), headers={"Content-Type": CONTENT_TYPE})
 
     bound = bounded(REQUESTS_MAX, refused, but_not=_OWN)
-    middlewares = [_answered, refuse_other_sites(refused), bound]
+    middlewares = [_answered, refuse_other_sites(refused), _authenticated(discovery), bound]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     app.on_cleanup.append(close_carrier)
     log_requests(app, _LOGGER)
@@ -147,7 +158,11 @@ async def _brokers_for(discovery: Discovery, request: web.Request) -> list[Broke
 async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
     broker = (await _brokers_for(discovery, request))[0]
     listener = listener_name(request) if request.path.startswith("/lookup/") else ""
-    url = addresses_of(broker, listener).http_url or broker.addresses.http_url
+    found = addresses_of(broker, listener)
+    url = found.http_url or broker.addresses.http_url
+    if request.secure or not url:
+        # A client that came by HTTPS is sent on by HTTPS, where the broker has it.
+        url = found.http_url_tls or broker.addresses.http_url_tls or url
     if not url:
         raise ServiceNotReady(f"broker {broker.broker_id} has no HTTP address")
     if urlsplit(url).netloc.lower() == request.host.lower():
@@ -164,6 +179,33 @@ async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
 def _asked(request: web.Request) -> str:
     """Return path and query unchanged, also from an absolute-form target as sent to proxies."""
     return request.raw_path if request.raw_path.startswith("/") else request.rel_url.raw_path_qs
+
+
+def _authenticated(discovery: Discovery) -> Middleware:
+    """Return a middleware that answers 401 to requests without acceptable credentials.
+
+    Only the redirect, which names a broker, is protected by it: brokers authenticate what they get.
+    """
+    own = set(_OWN) - (_METRICS if discovery.config.authentication.metrics_endpoint else set())
+
+    @web.middleware
+    async def authenticated(request: web.Request, handler: Handler) -> web.StreamResponse:
+        authenticator = discovery.authenticator
+        if authenticator is not None and request.path not in own:
+            transport = request.transport
+            peername = None if transport is None else transport.get_extra_info("peername")
+            certificate = None if transport is None else peer_certificate(transport)
+            host = str((peername or ("?",))[0])
+            try:
+                await authenticator.authenticate_http(request.headers, certificate, host)
+            except AuthenticationFailed:
+                response = refused(401, "Authentication required")
+                if request.body_exists:
+                    response.force_close()
+                return response
+        return await handler(request)
+
+    return authenticated
 
 
 @web.middleware

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Final, cast
 
 from magnetar.common.errors import ProtocolError, ServiceNotReady, TooManyRequests
@@ -11,26 +12,21 @@ from magnetar.common.wire import commands
 from magnetar.common.wire.command_parser import command_field
 from magnetar.common.wire.command_stream import CommandStream
 from magnetar.common.wire.frame import FRAME_PADDING_BYTES, MESSAGE_BYTES_MAX, encode_command
-from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandConnect
-from magnetar.discovery.handlers.handshake import NAME, VERSION
+from magnetar.common.wire.pulsar_pb2 import BaseCommand
+from magnetar.discovery.handlers.handshake import NAME
 
 log = get_logger(__name__)
 
 PENDING_MAX: Final = 10_000
 """Maximum pending requests of one broker; further ones are refused."""
 
-_CONNECT: Final = encode_command(
-    BaseCommand(
-        type=BaseCommand.CONNECT,
-        connect=CommandConnect(client_version=VERSION, protocol_version=commands.PROTOCOL_VERSION),
-    )
-)
-
 
 class BrokerLink(asyncio.Protocol):
     """A single connection, created by `open`; not reusable after `closed`."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: bytes) -> None:
+        """`connect` is the encoded Connect, with our credentials."""
+        self._connect = connect
         self._loop = asyncio.get_running_loop()
         self._stream = CommandStream(MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES)
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -39,10 +35,10 @@ class BrokerLink(asyncio.Protocol):
         self.closed = False
 
     @staticmethod
-    async def open(host: str, port: int) -> BrokerLink:
+    async def open(host: str, port: int, connect: bytes, tls: ssl.SSLContext | None) -> BrokerLink:
         """Connect and shake hands. Raises OSError, ServiceNotReady; the caller bounds the time."""
-        link = BrokerLink()
-        await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+        link = BrokerLink(connect)
+        await asyncio.get_running_loop().create_connection(lambda: link, host, port, ssl=tls)
         try:
             await link._ready
         except BaseException:
@@ -95,7 +91,7 @@ class BrokerLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.write(_CONNECT)
+        self._transport.write(self._connect)
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -12,8 +12,8 @@ from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire.pulsar_pb2 import BaseCommand
-from magnetar.discovery.handlers.broker_targets import reached_at
 from magnetar.discovery.live_brokers import LiveBrokers
+from magnetar.discovery.transport.broker_access import BrokerAccess
 from magnetar.discovery.transport.broker_link import BrokerLink
 
 log = get_logger(__name__)
@@ -34,8 +34,11 @@ _Spawn = Callable[[Coroutine[Any, Any, _Opened], str], _Opening]
 class BrokerLinks:
     """Implements `Brokers` of the handlers."""
 
-    def __init__(self, directory: BrokerDirectory, brokers: LiveBrokers, spawn: _Spawn) -> None:
+    def __init__(
+        self, directory: BrokerDirectory, brokers: LiveBrokers, access: BrokerAccess, spawn: _Spawn
+    ) -> None:
         self._directory = directory
+        self._access = access
         self._brokers = brokers
         self._spawn = spawn
         self._links: dict[str, _Opening] = {}
@@ -85,9 +88,10 @@ class BrokerLinks:
 
     async def _open(self, broker: BrokerRegistration) -> _Opened:
         try:
-            host, port = reached_at(broker)
+            host, port = self._access.address(broker)
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                link = await BrokerLink.open(host, port)
+                connect, tls = self._access.connect_command(), self._access.context()
+                link = await BrokerLink.open(host, port, connect, tls)
         except TimeoutError:
             return ServiceNotReady(f"{broker.broker_id} cannot be reached: no answer in time")
         except (OSError, ServiceNotReady) as error:

@@ -14,11 +14,15 @@ from magnetar.common.errors import MagnetarError, ProtocolError, ServiceNotReady
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.security.identity import Identity
+from magnetar.common.security.principal import Principal
+from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.common.wire import commands
 from magnetar.common.wire.command_stream import CommandStream
 from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.pulsar_pb2 import BaseCommand
 from magnetar.common.wire.varint import UINT64_MAX
+from magnetar.discovery.handlers.authentication import authenticate, has_expired
 from magnetar.discovery.handlers.handshake import check_connect, connected
 from magnetar.discovery.handlers.routes import answer
 from magnetar.discovery.handlers.services import Services
@@ -71,14 +75,18 @@ class Connection(asyncio.Protocol):
     """A client socket until it is proxied to a broker."""
 
     __slots__ = (
+        "_authenticating",
+        "_certificate",
         "_connected",
         "_environment",
         "_heard",
+        "_identity",
         "_looked_again",
         "_loop",
         "_open",
         "_out",
         "_pinged",
+        "_principal",
         "_proxying",
         "_requests",
         "_stream",
@@ -99,6 +107,11 @@ class Connection(asyncio.Protocol):
         self._heard = True
         self._pinged = False
         self._looked_again = False
+        self._authenticating = False
+        self._certificate: bytes | None = None
+        self._identity: Identity | None = None
+        self._principal: Principal | None = None
+        """The client's role; None without authentication."""
 
     @property
     def address(self) -> str:
@@ -111,6 +124,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
+        self._certificate = peer_certificate(transport)
         self._open = True
         self._timer = self._loop.call_later(self._environment.keep_alive_s, self._check_alive)
         self._environment.connections.add(self)
@@ -128,9 +142,16 @@ class Connection(asyncio.Protocol):
                     return
                 if self._connected:
                     self._handle(command)
+                elif self._authenticating:
+                    raise ProtocolError(
+                        f"{BaseCommand.Type.Name(command.type)} came before Connected was sent"
+                    )
                 elif check_connect(command):
                     self._go_to_broker(command)
                     return
+                elif self._environment.services.authenticator is not None:
+                    self._authenticating = True
+                    self._environment.spawn(self._authenticate(command), "authenticate a client")
                 else:
                     self._connected = True
                     self._write(connected(command))
@@ -153,7 +174,7 @@ class Connection(asyncio.Protocol):
         try:
             if self._requests >= REQUESTS_MAX:
                 raise TooManyRequests(f"too many concurrent requests on this connection ({REQUESTS_MAX})")
-            answered = answer(self._environment.services, command)
+            answered = answer(self._environment.services, command, self._principal)
         except ProtocolError:
             raise
         except MagnetarError as error:
@@ -211,6 +232,36 @@ class Connection(asyncio.Protocol):
         if refusal is not None:
             self._write(refusal)
 
+    # -- credentials
+
+    async def _authenticate(self, command: BaseCommand) -> None:
+        authenticator = self._environment.services.authenticator
+        assert authenticator is not None, "authentication is on"
+        try:
+            self._identity, self._principal = await authenticate(
+                authenticator, command.connect, self._certificate, self.address
+            )
+        except MagnetarError as error:
+            self.refuse(error)
+            return
+        except Exception as error:  # An internal error must not leave the client waiting.
+            log.exception("credentials could not be checked", peer=self.address)
+            self.refuse(ServiceNotReady(f"internal error: {type(error).__name__}"))
+            return
+        self._authenticating = False
+        if self._open:
+            self._connected = True
+            self._write(connected(command))
+
+    def close_if_revoked(self) -> None:
+        """Close the connection when its credential was revoked or has expired."""
+        authenticator, identity = self._environment.services.authenticator, self._identity
+        if authenticator is None or identity is None:
+            return
+        if has_expired(identity) or not authenticator.still_valid(identity):
+            log.info("closing connection", peer=self.address, reason="its credential expired or was revoked")
+            self.close()
+
     # -- to a broker
 
     def _go_to_broker(self, connect: BaseCommand) -> None:
@@ -222,7 +273,7 @@ class Connection(asyncio.Protocol):
     async def _join(self, connect: BaseCommand) -> None:
         proxy = self._environment.proxy
         try:
-            splice = await proxy.connect(connect, self.address)
+            splice = await proxy.connect(connect, self.address, self._certificate)
         except MagnetarError as error:
             self.refuse(error)
             return
@@ -289,6 +340,9 @@ class Connection(asyncio.Protocol):
 
     def _check_alive(self) -> None:
         """Run once per keep-alive interval: ping a silent connection, and close it if it stays silent."""
+        self.close_if_revoked()
+        if not self._open:
+            return
         if self._connected and self._heard:
             self._heard = self._pinged = self._looked_again = False
         elif self._connected and not self._pinged:

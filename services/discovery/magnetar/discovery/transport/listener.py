@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from magnetar.common.errors import TooManyRequests
 from magnetar.common.obs.logs import get_logger
@@ -13,6 +14,9 @@ from magnetar.discovery.handlers.services import Services
 from magnetar.discovery.transport.connection import Connection, Environment
 from magnetar.discovery.transport.connection_metrics import ACCEPTED, ASKING, CONNECTIONS, REFUSED_CONNECTIONS
 from magnetar.discovery.transport.proxy import Proxy
+
+if TYPE_CHECKING:  # without a TLS port there is no use for it
+    from magnetar.common.security.tls.accepting import PortTls, TlsAcceptor
 
 log = get_logger(__name__)
 
@@ -35,6 +39,8 @@ class Listener:
         self._environment = Environment(services, proxy, self, spawn, float(config.keep_alive_interval_s))
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
+        self._tls_socket: socket.socket | None = None
+        self._acceptor: TlsAcceptor | None = None
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -55,12 +61,30 @@ class Listener:
         CONNECTIONS.labels(ASKING).dec()
         self._connections.discard(connection)
 
-    async def start(self) -> int:
-        """Listen and return the port. Raises OSError when it is in use."""
+    def start_tls(self, tls: PortTls) -> int:
+        """Listen with TLS; returns the port. Raises OSError when it is taken."""
+        from magnetar.common.security.tls.accepting import TlsAcceptor
+
+        host, port = self._config.bind_address, self._config.service_port_tls or 0
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._tls_socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        bound = int(self._tls_socket.getsockname()[1])
+        self._acceptor = TlsAcceptor(self._tls_socket, lambda: Connection(self._environment), tls)
+        self._acceptor.start()
+        log.info("listening", protocol="pulsar+ssl", host=host, port=bound)
+        return bound
+
+    def close_revoked(self) -> None:
+        """Close connections whose credentials were revoked."""
+        for connection in list(self._connections):
+            connection.close_if_revoked()
+
+    async def start(self, port: int) -> int:
+        """Listen without TLS and return the port. Raises OSError when it is in use."""
         host = self._config.bind_address
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Connection(self._environment), host, self._config.service_port, backlog=BACKLOG
+            lambda: Connection(self._environment), host, port, backlog=BACKLOG
         )
         bound = int(self._server.sockets[0].getsockname()[1])
         log.info("listening", protocol="pulsar", host=host, port=bound)
@@ -68,10 +92,13 @@ class Listener:
 
     async def close(self) -> None:
         """Stop accepting, and close every connection after writing its queued data."""
-        if self._server is None:
-            return
-        self._server.close()
+        if self._acceptor is not None and self._tls_socket is not None:
+            self._acceptor.close()
+            self._tls_socket.close()
+        if self._server is not None:
+            self._server.close()
         for connection in list(self._connections):
             connection.close()
         self._proxy.close()
-        await self._server.wait_closed()
+        if self._server is not None:
+            await self._server.wait_closed()

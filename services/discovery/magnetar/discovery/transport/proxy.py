@@ -11,8 +11,9 @@ from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire.pulsar_pb2 import BaseCommand
 from magnetar.discovery.config import ProxyConfig
-from magnetar.discovery.handlers.broker_targets import WANTED_CHARS_SHOWN, broker_at, reached_at
-from magnetar.discovery.handlers.handshake import passed_on
+from magnetar.discovery.handlers.broker_targets import WANTED_CHARS_SHOWN, broker_at
+from magnetar.discovery.handlers.handshake import carry_credentials, passed_on
+from magnetar.discovery.transport.broker_access import BrokerAccess
 from magnetar.discovery.transport.connection_metrics import CONNECTIONS, PROXY_REFUSED, TO_BROKERS
 from magnetar.discovery.transport.splice import Splice
 
@@ -25,8 +26,9 @@ LOOKS_PER_TIMEOUT: Final = 2
 class Proxy:
     """Connects clients to brokers and tracks the connections."""
 
-    def __init__(self, directory: BrokerDirectory, config: ProxyConfig) -> None:
+    def __init__(self, directory: BrokerDirectory, config: ProxyConfig, access: BrokerAccess) -> None:
         self._directory = directory
+        self._access = access
         self._config = config
         self._splices: set[Splice] = set()
         self._stuck: set[Splice] = set()
@@ -35,11 +37,13 @@ class Proxy:
     def __len__(self) -> int:
         return len(self._splices)
 
-    async def connect(self, connect: BaseCommand, peer: str) -> Splice:
+    async def connect(self, connect: BaseCommand, peer: str, certificate: bytes | None = None) -> Splice:
         """Open a connection to the broker in the client's Connect; `carry` uses it.
 
-        Raises NotAllowed for an unknown broker, ServiceNotReady when it is unreachable.
+        `certificate`: the client's own, verified (DER). Raises NotAllowed for an unknown broker,
+        AuthenticationFailed for credentials that cannot be carried, ServiceNotReady when it is unreachable.
         """
+        carry_credentials(connect, certificate, as_proxy=self._access.as_proxy)
         loop = asyncio.get_running_loop()
         wanted = connect.connect.proxy_to_broker_url
         try:
@@ -52,9 +56,10 @@ class Proxy:
             raise
         splice = Splice(self._ended)
         try:
-            host, port = reached_at(broker)
+            host, port = self._access.address(broker)
             async with asyncio.timeout(self._config.connect_timeout_ms / 1000):
-                await loop.create_connection(splice.broker_side, host, port)
+                tls = self._access.context()
+                await loop.create_connection(splice.broker_side, host, port, ssl=tls)
         except (OSError, TimeoutError, ServiceNotReady) as error:
             PROXY_REFUSED.labels("unreachable").inc()
             reason = str(error) or "connect timeout (brokerProxyConnectTimeoutMs)"

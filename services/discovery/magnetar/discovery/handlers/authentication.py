@@ -1,0 +1,28 @@
+"""Authentication of clients that discovery answers itself; brokers authenticate carried clients."""
+
+from __future__ import annotations
+
+import time
+
+from magnetar.common.security.authentication.authenticator import Authenticator
+from magnetar.common.security.identity import Credential, Identity
+from magnetar.common.security.principal import Principal
+from magnetar.common.wire.pulsar_pb2 import CommandConnect
+from magnetar.discovery.handlers.handshake import method_of
+
+
+async def authenticate(
+    authenticator: Authenticator, connect: CommandConnect, certificate: bytes | None, address: str
+) -> tuple[Identity, Principal]:
+    """Return the identity and the principal of a client.
+
+    What a proxy says of its client is not believed here. Raises AuthenticationFailed, ServiceNotReady.
+    """
+    credential = Credential(method_of(connect), connect.auth_data, certificate)
+    identity = await authenticator.authenticate(credential, address.rpartition(":")[0])
+    return identity, Principal(identity.role, None, identity.method, address)
+
+
+def has_expired(identity: Identity) -> bool:
+    """Return whether a credential's time is over. The client is to connect again, with a fresh one."""
+    return identity.expires_at is not None and time.time() >= identity.expires_at
