@@ -50,8 +50,8 @@ class BrokerAccess:
     def connect_command(self) -> bytes:
         """Return the Connect of a link of discovery's own. Raises ServiceNotReady without its token.
 
-        Links ask what discovery has authorized. A role in proxyRoles may not speak for itself: where clients with
-        method tls are carried, links need a token of another role.
+        Links ask what discovery has authorized. A role in proxyRoles may not speak for itself: where
+        clients with method tls are carried, links need a token of another role.
         """
         connect = CommandConnect(client_version=VERSION, protocol_version=commands.PROTOCOL_VERSION)
         if self._config.uses_token:
