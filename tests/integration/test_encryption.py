@@ -19,7 +19,6 @@ from tests.integration.clients import receive
 from tests.integration.harness import Endpoint
 from tests.integration.raw.transcript import line
 
-
 CHUNKED_BYTES = 6_000_000
 """More than a message may have."""
 
