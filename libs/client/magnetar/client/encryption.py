@@ -153,7 +153,7 @@ class Encryptor:
 
 def key_names(metadata: MessageMetadata) -> str:
     """Returns the names of the keys of a message as text."""
-    return ", ".join(key.key for key in metadata.encryption_keys)
+    return ", ".join(dict.fromkeys(key.key for key in metadata.encryption_keys))
 
 
 def wrap_key(name: str, pem: bytes, data_key: bytes) -> bytes:

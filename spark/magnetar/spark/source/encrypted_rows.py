@@ -112,7 +112,8 @@ class EncryptedRows:
             entry = table["raw_entry"][row].as_py()
             metadata = parse_metadata(entry)
             entry_id = table["entry_id"][row].as_py()
-            names[entry_id] = [key.key for key in metadata.encryption_keys]
+            # The C++ client names its keys once more with each further chunk.
+            names[entry_id] = list(dict.fromkeys(key.key for key in metadata.encryption_keys))
             try:
                 opened = self._decrypted(metadata, entry)
             except Undecryptable as error:

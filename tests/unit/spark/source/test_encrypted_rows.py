@@ -154,8 +154,12 @@ def test_a_changed_entry_is_not_decrypted(keys: str, field: str) -> None:
     assert row["raw_reason"].startswith("encrypted: ")
 
 
-def test_names_of_keys_are_told_without_private_keys() -> None:
-    found = opened(options(), entry("mine", b"a", b"b"), entry("", b"c", b"d"), names=True)
+def test_names_of_keys_are_told_once_each_without_private_keys() -> None:
+    twice = entry("mine", b"a", b"b")
+    metadata = parse_metadata(twice)
+    metadata.encryption_keys.append(metadata.encryption_keys[0])
+    twice = encode_entry(metadata.SerializeToString(), bytes(payload_of(twice)))
+    found = opened(options(), twice, entry("", b"c", b"d"), names=True)
     assert found[ENCRYPTION_KEYS].to_pylist() == [["mine"], None, None]
     assert found["raw_reason"].to_pylist() == ["encrypted", None, None]
 
