@@ -114,6 +114,26 @@ def test_the_command_line_decrypts_what_the_pypi_client_encrypts(
     assert backlog == 0
 
 
+def test_batches_that_cannot_be_decrypted_use_up_no_permits(
+    endpoint: Endpoint, new_client: Callable[..., pulsar.Client], keys: pulsar.CryptoKeyReader, topic: str
+) -> None:
+    producer = new_client().create_producer(
+        topic,
+        encryption_key="owner",
+        crypto_key_reader=keys,
+        batching_enabled=True,
+        batching_max_messages=10,
+        batching_max_publish_delay_ms=60_000,
+    )
+    for number in range(300):
+        producer.send_async(b"%d" % number, lambda result, _: None)
+    producer.flush()
+    shown = magnetar(
+        endpoint, "consume", topic, "-s", "s", "-p", "earliest", "-n", "30", "-q", "20", "--json", code=1
+    )
+    assert [json.loads(line)["encrypted"] for line in shown.splitlines()] == [["owner"]] * 30
+
+
 def test_what_the_command_line_encrypts_is_read_by_the_pypi_client(
     endpoint: Endpoint,
     new_client: Callable[..., pulsar.Client],

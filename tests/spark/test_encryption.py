@@ -146,7 +146,7 @@ def test_a_stream_decrypts_and_filters_see_decrypted_keys(
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         frame = spark.read.format("magnetar").options(**options, pushdown="true").load()
-        (row,) = frame.where("key = 'key-17'").collect()
+        (row,) = frame.where("key = 'key-29'").collect()
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    assert bytes(row.payload) == b"message 17"
+    assert bytes(row.payload) == b"message 29"

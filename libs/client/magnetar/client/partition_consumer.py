@@ -140,6 +140,9 @@ class PartitionConsumer(Link):
         """Returns the messages to deliver; acknowledges those to discard. Raises DataCorruption."""
         action = self._options.crypto_failure
         found = list(messages_of(self.topic, command, entry, self._chunks, self._decryptor, action))
+        for message in found:
+            if message.encrypted is not None and message.encrypted.batch_size > 1:
+                self.taken(message.encrypted.batch_size - 1)  # The broker's permits count each message of it.
         if action != "discard" or all(message.encrypted is None for message in found):
             return found
         for message in found:
