@@ -93,16 +93,25 @@ def test_decrypted_rows_are_those_of_the_same_entries_without_encryption(
     assert found["raw_entry"].null_count == found["raw_reason"].null_count == found.num_rows == 10
 
 
+def test_the_entry_is_not_kept_beside_its_messages_however_large_they_are(keys: str) -> None:
+    large = entry("mine", b"a" * 3_000_000, b"b", compression=CompressionType.ZLIB)
+    found = opened(options(crypto_key_dir=keys), large)
+    assert found["payload"].to_pylist() == [b"a" * 3_000_000, b"b"]
+    assert found["raw_entry"].null_count == 2
+
+
 def test_a_chunk_is_decrypted_and_left_to_be_joined(keys: str) -> None:
     metadata = MessageMetadata(
         producer_name="p", sequence_id=1, publish_time=2, uuid="u", chunk_id=1, num_chunks_from_msg=2
     )
     metadata.compression, metadata.uncompressed_size = CompressionType.LZ4, 999
+    plain = encode_entry(metadata.SerializeToString(), b"half of something")
     sealed = Encryptor({"mine": PUBLIC}).encrypt(metadata, b"half of something")
     chunk = encode_entry(metadata.SerializeToString(), sealed)
     rows = EncryptedRows(options(crypto_key_dir=keys), COLUMNS, names=False)
     (found,) = rows.tables(TOPIC, table_of(chunk, columns=rows.stored_columns, flags=RUN_CHUNK))
     (row,) = found.to_pylist()
+    assert found.to_pylist() == table_of(plain, columns=COLUMNS, flags=RUN_CHUNK).to_pylist()
     assert (row["payload"], row["raw_reason"]) == (b"half of something", None)
     assert (row["chunk_uuid"], row["chunk_id"], row["chunk_total"]) == ("u", 1, 2)
 
