@@ -32,7 +32,7 @@ html_copy_source = False
 html_show_copyright = False
 
 TREE: Final = {
-    "Use it": ["quickstart", "features", "clients", "cli", "admin", "spark"],
+    "Use it": ["quickstart", "features", "clients", "cli", "admin", "spark", "encryption"],
     "Operate it": [
         "operations",
         "sizing",

@@ -56,6 +56,8 @@ def facts_of(message: Incoming, *, as_hex: bool, hide_content: bool) -> dict[str
         "sequenceId": message.sequence_id,
         "redeliveryCount": message.redelivery_count,
     }
+    if message.encrypted is not None:
+        facts["encrypted"] = list(message.encrypted.keys)
     if message.unreadable:
         facts["unreadable"] = message.unreadable
     elif not hide_content:

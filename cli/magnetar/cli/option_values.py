@@ -53,6 +53,18 @@ def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
     return found
 
 
+def key_files(given: tuple[str, ...], what: str) -> dict[str, bytes]:
+    """Read the files of options of the form NAME=FILE. Raises UsageError."""
+    found = {}
+    for name, path in pairs(given, what).items():
+        try:
+            with open(path, "rb") as file:
+                found[name] = file.read()
+        except OSError as error:
+            raise click.UsageError(f"{what} {name}={path}: {error.strerror}") from error
+    return found
+
+
 def token_of(token: str, auth_params: str, auth_plugin: str) -> str:
     """Return the token given in either form; empty without one. Raises UsageError."""
     if auth_plugin and auth_plugin.rpartition(".")[2] not in ("token", "AuthenticationToken"):

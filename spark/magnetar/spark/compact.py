@@ -121,6 +121,7 @@ def source_options(given: argparse.Namespace, topics: Sequence[str]) -> dict[str
         "offload.address": given.service,
         "topics": ",".join(topics),
         "columns": ",".join(source_columns()),
+        "crypto.key.dir": "",  # The result would have in clear what its producers encrypted.
     }
     tls = {
         "offload.trust.certs": given.bookie_trust_certs,

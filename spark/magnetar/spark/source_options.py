@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias, cast
 
 from magnetar.client.client import ClientOptions
+from magnetar.client.encryption import CryptoFailure
 from magnetar.common.errors import InvalidName, MagnetarError
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.spark.ledgers.ledger_source import ServiceAddress
@@ -42,6 +43,9 @@ OPTIONS: Final[dict[str, str]] = {
     "auth.token": "Token for service.url; not set: MAGNETAR_TOKEN of the environment where it is used.",
     "tls.trust.certs.file": "Trusted CA certificates for pulsar+ssl:// (PEM file).",
     "tls.allow.insecure": "true: accept any certificate for any host name.",
+    "crypto.key.dir": "Directory on executors with private keys, NAME.pem, for encrypted messages; not set: "
+    "MAGNETAR_CRYPTO_KEY_DIR of the environment there; empty: none.",
+    "crypto.failure": "consume (default: what cannot be decrypted stays a raw row), discard or fail.",
     "topic": "A topic, partitioned or not.",
     "topics": "Comma-separated topics.",
     "topics.pattern": "A regular expression over full names (persistent://tenant/namespace/name).",
@@ -49,7 +53,7 @@ OPTIONS: Final[dict[str, str]] = {
     "ending": "latest or a message id or JSON of these by topic. Exclusive.",
     "starting.time": "ms since 1970 or ISO 8601: messages that brokers took then or later.",
     "ending.time": "Likewise, exclusive.",
-    "columns": "Comma-separated columns to read; not set: all.",
+    "columns": "Comma-separated columns to read; not set: all but encryption_keys.",
     "value.format": "raw (default: no column value), string, json, avro, or auto: "
     "as the topic's schema says.",
     "value.schema": "Of value: a DDL text such as 'a INT, b STRING', or an Avro schema.",
@@ -87,6 +91,9 @@ class SourceOptions:
     auth_token: str = ""
     tls_trust_certs_file: str = ""
     tls_allow_insecure: bool = False
+    crypto_key_dir: str | None = None
+    """None: as the environment of executors says. Empty: no private keys."""
+    crypto_failure: CryptoFailure = "consume"
     topics: tuple[str, ...] = ()
     """Full names."""
     pattern: str = ""
@@ -135,6 +142,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         auth_token=options.get("auth.token", ""),
         tls_trust_certs_file=options.get("tls.trust.certs.file", ""),
         tls_allow_insecure=_flag(options, "tls.allow.insecure", False),
+        crypto_key_dir=options["crypto.key.dir"].strip() if "crypto.key.dir" in options else None,
+        crypto_failure=cast(CryptoFailure, _choice(options, "crypto.failure", "consume", "discard", "fail")),
         topics=topics,
         pattern=_pattern(options),
         starting=starting,

@@ -63,3 +63,26 @@ def test_peeked_batches_are_shown_message_by_message(broker: Broker) -> None:
     )
     broker.raw["GET", path] = b"sealed", {"X-Pulsar-num-batch-message": "2"}
     assert CliRunner().invoke(main, arguments).stdout == "X-Pulsar-num-batch-message: 2\nsealed\n"
+
+
+def test_a_peeked_entry_that_is_encrypted_is_not_printed(broker: Broker) -> None:
+    path = "/admin/v2/persistent/t/n/x/ledger/3/entry/4"
+    broker.raw["GET", path] = (
+        b"\x1bsealed",
+        {"X-Pulsar-Is-Encrypted": "true", "X-Pulsar-num-batch-message": "2"},
+    )
+    arguments = [
+        "admin",
+        "--admin-url",
+        broker.url,
+        "topics",
+        "get-message-by-id",
+        "t/n/x",
+        "-l",
+        "3",
+        "-e",
+        "4",
+    ]
+    shown = CliRunner().invoke(main, arguments).stdout
+    assert shown.endswith("\nencrypted: 7 bytes; consume it with the private key to read it\n")
+    assert "sealed" not in shown

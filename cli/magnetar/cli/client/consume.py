@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from magnetar.cli.client.options import client_options, run_client
 from magnetar.cli.message_output import facts_of, head_text, show_content, show_text
+from magnetar.cli.option_values import key_files
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client
@@ -81,6 +82,22 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
     show_default=True,
     help="Receiver queue size.",
 )
+@click.option(
+    "--encryption-private-key",
+    "private_keys",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Private key (PEM, RSA or EC) for messages encrypted with the key NAME; repeat for several.",
+)
+@click.option(
+    "--crypto-failure-action",
+    "crypto_failure",
+    type=click.Choice(["fail", "discard", "consume"], case_sensitive=False),
+    default="fail",
+    show_default=True,
+    help="Action for messages that cannot be decrypted: fail shows the reason and does not acknowledge, "
+    "discard acknowledges without showing, consume shows the ciphertext.",
+)
 @click.option("--schema-type", "-st", default="bytes", help="No effect: content is printed as it is stored.")
 @client_options
 def consume(
@@ -97,6 +114,8 @@ def consume(
     more: bool,
     as_json: bool,
     queue_size: int,
+    private_keys: tuple[str, ...],
+    crypto_failure: Any,
     schema_type: str,
     **client: Any,
 ) -> None:
@@ -108,12 +127,15 @@ def consume(
     """
     from magnetar.client.partition_consumer import ConsumerOptions
 
+    keys = key_files(private_keys, "--encryption-private-key")
     options = ConsumerOptions(
         subscription=subscription,
         type=kind,
         earliest=position == "Earliest",
         durable=mode == "Durable",
         queue_size=min(queue_size, count) if count else queue_size,
+        read_key=(lambda name, _: keys.get(name)) if keys else None,
+        crypto_failure=crypto_failure,
     )
 
     def show(message: Incoming) -> None:
@@ -176,6 +198,8 @@ async def _consume(consumer: Consumer, stopped: asyncio.Event, count: int, rate:
 def _print(message: Incoming, *, as_hex: bool, hide_content: bool, more: bool) -> None:
     """Print a message in pulsar-client's format, its content as raw bytes."""
     parts = head_text(message.key, message.properties)
+    if message.encrypted is not None:
+        parts.append(f"encrypted:[{', '.join(message.encrypted.keys)}]")
     if more:
         parts = [
             f"topic:[{message.topic}]",

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from magnetar.cli.client.options import client_options, run_client
-from magnetar.cli.option_values import pairs
+from magnetar.cli.option_values import key_files, pairs
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client
     from magnetar.client.messages import Outgoing
+    from magnetar.client.partition_producer import ProducerOptions
 
 
 @click.command()
@@ -62,6 +63,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Do not replicate the messages to other clusters.",
 )
+@click.option(
+    "--encryption-public-key",
+    "public_keys",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Encrypt messages with this RSA public key (PEM) under the key name NAME; repeat for several.",
+)
 @client_options
 def produce(
     topic: str,
@@ -74,6 +82,7 @@ def produce(
     separator: str,
     unbatched: bool,
     local: bool,
+    public_keys: tuple[str, ...],
     **client: Any,
 ) -> None:
     """Publish messages.
@@ -83,6 +92,7 @@ def produce(
     magnetar produce persistent://public/default/my-topic -m 'a,b,c' -k key -p color=red -n 10
     """
     from magnetar.client.messages import Outgoing
+    from magnetar.client.partition_producer import ProducerOptions
 
     split = [part for text in texts for part in (text.split(separator) if separator else [text])]
     payloads = [part.encode(errors="surrogateescape") for part in split] + [file.read() for file in files]
@@ -93,8 +103,11 @@ def produce(
     given = pairs(tuple(each for text in properties for each in text.split(",")), "--properties")
     messages = [Outgoing(payload, key, given, replicated=not local) for payload in payloads]
 
+    keys = key_files(public_keys, "--encryption-public-key")
+    options = ProducerOptions(batching=not unbatched, public_keys=keys)
+
     async def work(connected: Client, stopped: asyncio.Event) -> int:
-        return await _produce(connected, stopped, topic, messages, times, rate, batching=not unbatched)
+        return await _produce(connected, stopped, topic, messages, times, rate, options)
 
     run_client(client, work)
 
@@ -106,11 +119,9 @@ async def _produce(
     messages: Sequence[Outgoing],
     times: int,
     rate: float,
-    *,
-    batching: bool,
+    options: ProducerOptions,
 ) -> int:
     from magnetar.cli.progress import progress_bar
-    from magnetar.client.partition_producer import ProducerOptions
     from magnetar.client.producer import Producer
 
     confirmed = 0
@@ -122,7 +133,7 @@ async def _produce(
 
     loop = asyncio.get_running_loop()
     total = len(messages) * times
-    producer = await Producer.open(client, topic, ProducerOptions(batching=batching), on_sent)
+    producer = await Producer.open(client, topic, options, on_sent)
     try:
         with progress_bar("messages sent", total) as advance:
             began = loop.time()

@@ -1,4 +1,4 @@
-"""Decodes a Message command into its messages: decompressed, batches split, chunks reassembled."""
+"""Decodes a Message command into its messages: decrypted, chunks reassembled, decompressed, batches split."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ from typing import Any
 
 from magnetar.client.chunks import Chunks
 from magnetar.client.compression import decompress
-from magnetar.client.errors import Unreadable
-from magnetar.client.messages import EntryLeft, Incoming, MessageId
+from magnetar.client.encryption import CryptoFailure, Decryptor, key_names
+from magnetar.client.errors import Undecryptable, Unreadable
+from magnetar.client.messages import EncryptionContext, EntryLeft, Incoming, MessageId
 from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import batch_messages, parse_metadata, payload_of
 from magnetar.common.wire.pulsar_pb2 import CommandMessage, MessageMetadata
 
 
-def messages_of(topic: str, command: CommandMessage, entry: bytes, chunks: Chunks) -> Iterator[Incoming]:
+def messages_of(
+    topic: str,
+    command: CommandMessage,
+    entry: bytes,
+    chunks: Chunks,
+    decryptor: Decryptor | None = None,
+    on_failure: CryptoFailure = "fail",
+) -> Iterator[Incoming]:
     """Yields the unacknowledged messages of an entry; none before the last chunk of a chunked message.
 
-    Raises DataCorruption if the entry's metadata cannot be read.
+    An entry that cannot be decrypted, a batch or a chunk too, is one message: unreadable, or with its
+    ciphertext as payload if `on_failure` is consume. Raises DataCorruption if the entry's metadata cannot be
+    read.
     """
     metadata = parse_metadata(entry)
     at = command.message_id
@@ -27,12 +37,18 @@ def messages_of(topic: str, command: CommandMessage, entry: bytes, chunks: Chunk
     size = metadata.num_messages_in_batch if batched else 0
     try:
         payload = bytes(payload_of(entry))
+        if metadata.encryption_keys:
+            try:
+                payload = _decrypted(metadata, payload, decryptor)
+            except Undecryptable as error:
+                yield _undecrypted(topic, metadata, command, payload, str(error), on_failure)
+                return
         if metadata.num_chunks_from_msg > 1:
             whole = chunks.add(metadata, ids[0], payload)
             if whole is None:
                 return
             payload, ids = whole
-        payload = _decoded(metadata, payload)
+        payload = decompress(metadata.compression, payload, metadata.uncompressed_size)
         inside = list(batch_messages(payload, size)) if batched else []
     except (Unreadable, DataCorruption) as error:
         one = MessageId(at.ledgerId, at.entryId, at.partition)
@@ -53,12 +69,38 @@ def messages_of(topic: str, command: CommandMessage, entry: bytes, chunks: Chunk
             yield _incoming(topic, one, metadata, single, command, left, bytes(part))
 
 
-def _decoded(metadata: MessageMetadata, payload: bytes) -> bytes:
-    """Returns the decoded payload. Raises Unreadable."""
-    if metadata.encryption_keys:
-        names = ", ".join(key.key for key in metadata.encryption_keys)
-        raise Unreadable(f"it is encrypted with {names}: read it with a client that has the private key")
-    return decompress(metadata.compression, payload, metadata.uncompressed_size)
+def _decrypted(metadata: MessageMetadata, payload: bytes, decryptor: Decryptor | None) -> bytes:
+    """Returns the plaintext. Raises Undecryptable."""
+    if decryptor is None:
+        raise Undecryptable(
+            f"it is encrypted with {key_names(metadata)}: give the private key of one of these names"
+        )
+    return decryptor.decrypt(metadata, payload)
+
+
+def _undecrypted(
+    topic: str,
+    metadata: MessageMetadata,
+    command: CommandMessage,
+    payload: bytes,
+    reason: str,
+    on_failure: CryptoFailure,
+) -> Incoming:
+    """Builds the message of an entry that cannot be decrypted."""
+    at = command.message_id
+    one, left = MessageId(at.ledgerId, at.entryId, at.partition), EntryLeft([(at.ledgerId, at.entryId)], 0)
+    if on_failure == "consume":
+        message = _incoming(topic, one, metadata, metadata, command, left, payload)
+    else:
+        message = _incoming(topic, one, metadata, metadata, command, left, b"", reason)
+    message.encrypted = EncryptionContext(
+        {key.key: key.value for key in metadata.encryption_keys},
+        metadata.encryption_param,
+        metadata.compression,
+        metadata.uncompressed_size,
+        metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0,
+    )
+    return message
 
 
 def _incoming(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magnetar.client.compression import compress
+from magnetar.client.encryption import Encryptor
 from magnetar.client.messages import Outgoing
 from magnetar.common.wire.frame import encode_entry, encode_payload_command
 from magnetar.common.wire.pulsar_pb2 import (
@@ -28,6 +29,7 @@ def send_frame(
     sequence_id: int,
     publish_time_ms: int,
     compression: CompressionType.ValueType,
+    encryptor: Encryptor | None = None,
 ) -> bytes:
     """Encodes a Send of messages with one key and consecutive sequence ids; of a single message without
     `batched`.
@@ -56,5 +58,7 @@ def send_frame(
         metadata.compression = compression
         metadata.uncompressed_size = len(payload)
         payload = compress(compression, payload)
+    if encryptor is not None:
+        payload = encryptor.encrypt(metadata, payload)
     command = BaseCommand(type=BaseCommand.SEND, send=send)
     return encode_payload_command(command, encode_entry(metadata.SerializeToString(), payload))

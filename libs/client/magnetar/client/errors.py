@@ -50,6 +50,10 @@ class Unreadable(ClientError):
     """The payload of a message cannot be decoded by this client."""
 
 
+class Undecryptable(Unreadable):
+    """The payload of a message cannot be decrypted with the private keys at hand."""
+
+
 class Refused(ClientError):
     """A broker answered with an error."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from magnetar.common.wire.pulsar_pb2 import KeyValue, SingleMessageMetadata
+from magnetar.common.wire.pulsar_pb2 import CompressionType, KeyValue, SingleMessageMetadata
 
 
 @dataclass(slots=True)
@@ -67,6 +67,20 @@ class EntryLeft:
     acked_bits: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class EncryptionContext:
+    """Metadata with which an application can decrypt and decode an entry itself."""
+
+    keys: Mapping[str, bytes]
+    """Wrapped data keys by the names of key pairs."""
+    vector: bytes
+    compression: CompressionType.ValueType
+    uncompressed_size: int
+    """Bytes of the payload before compression; 0 if it is not compressed."""
+    batch_size: int
+    """Number of messages in the batch; 0 for a single message."""
+
+
 @dataclass(slots=True, eq=False)
 class Incoming:
     """A message as received by a consumer."""
@@ -84,3 +98,5 @@ class Incoming:
     entry: EntryLeft
     unreadable: str = ""
     """The reason why the payload could not be decoded, which is empty then."""
+    encrypted: EncryptionContext | None = None
+    """Set if the message is encrypted and was not decrypted."""

@@ -11,6 +11,7 @@ from magnetar.client.chunks import Chunks
 from magnetar.client.client import Client
 from magnetar.client.connection import Connection
 from magnetar.client.deliveries import messages_of
+from magnetar.client.encryption import CryptoFailure, Decryptor, KeyReader
 from magnetar.client.errors import ClientError, ConnectionLost
 from magnetar.client.messages import EntryLeft, Incoming
 from magnetar.client.topic_session import Link
@@ -22,6 +23,7 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandAck,
     CommandCloseConsumer,
     CommandFlow,
+    CommandMessage,
     CommandSubscribe,
     KeySharedMeta,
     KeySharedMode,
@@ -46,6 +48,9 @@ class ConsumerOptions:
     durable: bool = True
     queue_size: int = 1_000
     name: str = ""
+    read_key: KeyReader | None = None
+    """Returns private keys for encrypted messages."""
+    crypto_failure: CryptoFailure = "fail"
 
 
 class PartitionConsumer(Link):
@@ -64,6 +69,7 @@ class PartitionConsumer(Link):
         self._deliver = deliver
         self._tell_failed = on_failed
         self._chunks = Chunks()
+        self._decryptor = None if options.read_key is None else Decryptor(options.read_key)
         self._taken = 0
         self._acks: list[MessageIdData] = []
         self._partial: dict[tuple[int, int], EntryLeft] = {}
@@ -121,7 +127,7 @@ class PartitionConsumer(Link):
             command = frame.command.message
             self._last = command.message_id.ledgerId, command.message_id.entryId
             try:
-                found = list(messages_of(self.topic, command, frame.entry, self._chunks))
+                found = self._decoded(command, frame.entry)
             except DataCorruption as error:
                 self.fail(ClientError(f"{self.topic}, {self._last[0]}:{self._last[1]}: {error}"))
                 return
@@ -129,6 +135,19 @@ class PartitionConsumer(Link):
                 self._deliver(found)
             else:
                 self.taken(1)
+
+    def _decoded(self, command: CommandMessage, entry: bytes) -> list[Incoming]:
+        """Returns the messages to deliver; acknowledges those to discard. Raises DataCorruption."""
+        action = self._options.crypto_failure
+        found = list(messages_of(self.topic, command, entry, self._chunks, self._decryptor, action))
+        for message in found:
+            if message.encrypted is not None and message.encrypted.batch_size > 1:
+                self.taken(message.encrypted.batch_size - 1)  # The broker's permits count each message of it.
+        if action != "discard" or all(message.encrypted is None for message in found):
+            return found
+        for message in found:
+            self.ack(message)
+        return []
 
     def _grant(self, connection: Connection, permits: int) -> None:
         flow = CommandFlow(consumer_id=self.id, messagePermits=permits)

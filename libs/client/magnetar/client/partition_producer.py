@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from magnetar.client.client import Client
 from magnetar.client.connection import Connection
+from magnetar.client.encryption import Encryptor
 from magnetar.client.entries import send_frame
 from magnetar.client.errors import ClientError, ConnectionLost, Refused
 from magnetar.client.messages import MessageId, Outgoing
@@ -42,6 +43,8 @@ class ProducerOptions:
     compression: CompressionType.ValueType = CompressionType.NONE
     name: str = ""
     exclusive: bool = False
+    public_keys: Mapping[str, bytes] = field(default_factory=dict)
+    """RSA public keys (PEM) by name: messages are encrypted for each; none: not encrypted."""
 
 
 @dataclass(slots=True)
@@ -64,8 +67,10 @@ class PartitionProducer(Link):
     """Keeps messages in order within a key, and among all messages without a key."""
 
     def __init__(self, client: Client, topic: str, options: ProducerOptions, on_sent: OnSent) -> None:
+        """Raises ClientError for a public key that cannot encrypt."""
         super().__init__(client, topic)
         self._options = options
+        self._encryptor = Encryptor(options.public_keys) if options.public_keys else None
         self._on_sent = on_sent
         self._name = options.name
         self._sequence_id = 0
@@ -192,6 +197,7 @@ class PartitionProducer(Link):
                 sequence_id=self._sequence_id,
                 publish_time_ms=int(time.time() * 1000),
                 compression=self._options.compression,
+                encryptor=self._encryptor,
             )
         except ClientError as error:
             self.fail(error)
@@ -209,6 +215,7 @@ class PartitionProducer(Link):
             request_id=0,
             epoch=self.opened,
             user_provided_producer_name=bool(self._options.name),
+            encrypted=self._encryptor is not None,
             producer_access_mode="Exclusive" if self._options.exclusive else "Shared",  # type: ignore[arg-type]
         )
         if self._name:

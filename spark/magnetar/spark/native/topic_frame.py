@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.cold.layout import COLUMNS
+from magnetar.ledger.cold.layout import COLUMNS, Manifest
 from magnetar.spark.data_source import register
 from magnetar.spark.message_ids import BEGINNING, MessageAt
 from magnetar.spark.native.chunk_frames import joined_chunks
 from magnetar.spark.native.value_column import with_value
-from magnetar.spark.rows.columns import TOPIC, TYPES, VALUE, chosen
+from magnetar.spark.rows.columns import ENCRYPTION_KEYS, TOPIC, TYPES, VALUE, chosen
 from magnetar.spark.rows.values import ValuePlan
 from magnetar.spark.source.cold_parts import read_manifest
 from magnetar.spark.source.frame_batches import MARKER
+from magnetar.spark.source.private_keys import key_directory
 from magnetar.spark.source.read_task import value_plan
-from magnetar.spark.source.reading_plan import EntryRange, TimeBounds, cold_ledger, earlier_entries, spans
+from magnetar.spark.source.reading_plan import (
+    ColdLedger,
+    EntryRange,
+    TimeBounds,
+    cold_ledger,
+    earlier_entries,
+    spans,
+)
 from magnetar.spark.source.task_plan import Wanted, load_manifests
 from magnetar.spark.source.topic_description import Describer, bounds_of
 from magnetar.spark.source_options import SourceOptions, parse_options
@@ -67,6 +75,7 @@ class ColdFiles:
 def read_topic(spark: SparkSession, options: Mapping[str, Any]) -> DataFrame:
     """Topics as a frame. `options` are those of the format "magnetar" for reading.
 
+    Where encrypted entries are to be opened, topics that have any raw rows are read by that format alone.
     Raises BadOption, TopicNotFound, and what brokers and object stores answer.
     """
     given = {name: _text(value) for name, value in options.items()}
@@ -74,7 +83,12 @@ def read_topic(spark: SparkSession, options: Mapping[str, Any]) -> DataFrame:
     values = value_plan(parsed)
     names = chosen(parsed.columns, value=values.has_column)
     times = TimeBounds(start_ms=parsed.starting_time_ms, end_ms=parsed.ending_time_ms)
-    files, rest, ends = _plan(parsed, times, lru_cache(partial(_hadoop_reads, spark)))
+    opens = (
+        bool(key_directory(parsed.crypto_key_dir))
+        or parsed.crypto_failure != "consume"
+        or ENCRYPTION_KEYS in names
+    )
+    files, rest, ends = _plan(parsed, times, lru_cache(partial(_hadoop_reads, spark)), opens=opens)
     register(spark)
     frames = [_tail(spark, given, rest, ends)] if rest or not files else []
     if files:
@@ -87,9 +101,12 @@ def _text(value: Any) -> str:
 
 
 def _plan(
-    options: SourceOptions, times: TimeBounds, readable: Callable[[str], bool]
+    options: SourceOptions, times: TimeBounds, readable: Callable[[str], bool], *, opens: bool
 ) -> tuple[list[ColdFiles], dict[str, list[int]], dict[str, MessageAt]]:
-    """(files for Spark, other ledgers by topic, where each topic ends)."""
+    """(files for Spark, other ledgers by topic, where each topic ends).
+
+    `opens`: encrypted entries are opened, which Spark's own reader cannot do.
+    """
     describer = Describer(options)
     try:
         described = describer.describe_all(describer.topics())
@@ -106,11 +123,17 @@ def _plan(
         attempts: list[str] = []
         others: list[int] = []
         first_place = last_place = BEGINNING
+        has_raw = opens and _has_raw(want, manifests)
         for ledger, first, last in spans(want.described.ledgers, want.start, want.end):
             if not times.may_hold(ledger) or (want.only is not None and ledger.ledger_id not in want.only):
                 continue
             cold = cold_ledger(ledger)
-            if cold is None or cold not in manifests or not readable(hadoop_path(cold.location, "")):
+            if (
+                has_raw
+                or cold is None
+                or cold not in manifests
+                or not readable(hadoop_path(cold.location, ""))
+            ):
                 others.append(ledger.ledger_id)
                 continue
             manifest = manifests[cold]
@@ -134,6 +157,12 @@ def _plan(
         if others:
             rest[want.described.topic] = others
     return files, rest, {each.described.topic: each.end for each in wanted}
+
+
+def _has_raw(want: Wanted, manifests: Mapping[ColdLedger, Manifest]) -> bool:
+    """Return whether any ledger to read has raw rows."""
+    found = (cold_ledger(ledger) for ledger, _, _ in spans(want.described.ledgers, want.start, want.end))
+    return any(cold in manifests and manifests[cold].raw_entries > 0 for cold in found if cold is not None)
 
 
 def _with_earlier(
@@ -238,6 +267,8 @@ def _cold(
         stored = stored.where(taken >= f.timestamp_millis(f.lit(times.start_ms)))
     if times.end_ms is not None:
         stored = stored.where(taken < f.timestamp_millis(f.lit(times.end_ms)))
+    if ENCRYPTION_KEYS in names:
+        stored = stored.withColumn(ENCRYPTION_KEYS, f.lit(None).cast("array<string>"))
     return with_value(spark, stored, options, values) if VALUE in names else stored
 
 

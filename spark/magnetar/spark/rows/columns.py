@@ -8,6 +8,7 @@ from typing import Final
 from magnetar.ledger.cold.layout import COLUMNS, Column, ColumnType
 from magnetar.spark.source_options import BadOption
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -22,6 +23,8 @@ from pyspark.sql.types import (
 
 TOPIC: Final = "topic"
 VALUE: Final = "value"
+ENCRYPTION_KEYS: Final = "encryption_keys"
+"""Names of the keys with which a message was encrypted; only in frames that name the column."""
 
 INTERNAL: Final = frozenset({"entry_metadata", "message_metadata"})
 """Columns that only brokers need."""
@@ -42,16 +45,17 @@ MESSAGE_COLUMNS: Final[tuple[Column, ...]] = (
 )
 
 FIELDS: Final = tuple(StructField(each.name, TYPES[each.type], each.nullable) for each in MESSAGE_COLUMNS)
-_BY_NAME: Final = {field.name: field for field in FIELDS}
+_KEYS_FIELD: Final = StructField(ENCRYPTION_KEYS, ArrayType(StringType()))
+_BY_NAME: Final = {field.name: field for field in (*FIELDS, _KEYS_FIELD)}
 
 POSITION_COLUMNS: Final = ("ledger_id", "entry_id", "batch_index")
 CHUNK_COLUMNS: Final = ("chunk_uuid", "chunk_id", "chunk_total", "producer_name")
 
 
 def chosen(names: Sequence[str], *, value: bool) -> list[str]:
-    """The columns of a frame, in order; none are named: all. Raises BadOption."""
+    """The columns of a frame, in order; none are named: all but encryption_keys. Raises BadOption."""
     if not names:
-        return [*_BY_NAME, *([VALUE] if value else [])]
+        return [*(field.name for field in FIELDS), *([VALUE] if value else [])]
     for name in names:
         if name == VALUE and not value:
             raise BadOption('the column value needs the option "value.format": string, json, avro or auto')
@@ -100,7 +104,7 @@ def stored_columns(names: Sequence[str], *, joins: bool, times: bool) -> list[st
 
     `joins`: chunks are put together; `times`: rows are chosen by when brokers took them.
     """
-    wanted = {name for name in names if name not in (TOPIC, VALUE)}
+    wanted = {name for name in names if name not in (TOPIC, VALUE, ENCRYPTION_KEYS)}
     wanted.update(POSITION_COLUMNS)
     wanted.add("raw_reason")  # What is no message at all is told by it.
     if VALUE in names:

@@ -14,6 +14,7 @@ from magnetar.spark.rows.chunk_rows import chunk_at, joined
 from magnetar.spark.rows.columns import TOPIC, VALUE
 from magnetar.spark.rows.values import ValueDecoder
 from magnetar.spark.source.earlier_entries import read_back
+from magnetar.spark.source.encrypted_rows import EncryptedRows
 from magnetar.spark.source.range_reader import ReadContext
 from magnetar.spark.source.reading_plan import TopicRange, look_back
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -27,6 +28,17 @@ BATCH_BYTES: Final = 16 << 20
 MARKER: Final = "marker"
 """Raw reason of entries that hold no messages."""
 
+LOOK_BACK_COLUMNS: Final = (
+    "entry_id",
+    "producer_name",
+    "chunk_uuid",
+    "chunk_id",
+    "chunk_total",
+    "payload",
+    "raw_reason",
+)
+"""Columns of earlier rows in which chunks are searched, in the order of COLUMNS."""
+
 
 class FrameBatches:
     """Makes the batches of one topic's range."""
@@ -39,13 +51,17 @@ class FrameBatches:
         *,
         decoder: ValueDecoder | None,
         join_bytes_max: int | None,
+        earlier: EncryptedRows | None = None,
     ) -> None:
-        """`join_bytes_max`: of a message in chunks; None: chunks stay as they are."""
+        """`join_bytes_max`: of a message in chunks; None: chunks stay as they are. `earlier` opens encrypted
+        chunks before the range, and makes LOOK_BACK_COLUMNS.
+        """
         self._arrow = to_arrow_schema(schema, timezone="UTC")
         self._names = schema.fieldNames()
         self._work = work
         self._context = context
         self._decoder = decoder
+        self._earlier = earlier
         self._at = (0, 0)
         """Ledger and first entry of the table at hand."""
         self._joiner = None if join_bytes_max is None else ChunkJoiner(join_bytes_max, self._search)
@@ -93,22 +109,16 @@ class FrameBatches:
         work = self._work
         before = look_back(work, *self._at)
         for table in read_back(self._look_back_context, work.topic, work.partition, before):
-            rows = pc.indices_nonzero(pc.equal(table["chunk_uuid"], key.uuid)).to_pylist()
-            for row in reversed(rows):
-                if table["raw_reason"][row].as_py() is None:
-                    yield chunk_at(table, row)
+            mine = table.filter(pc.equal(table["chunk_uuid"], key.uuid))
+            opened = [mine] if self._earlier is None else self._earlier.tables(work.topic, mine)
+            for some in reversed(list(opened)):
+                for row in reversed(range(some.num_rows)):
+                    if some["raw_reason"][row].as_py() is None:
+                        yield chunk_at(some, row)
 
     @cached_property
     def _look_back_context(self) -> ReadContext:
-        columns = (
-            "entry_id",
-            "producer_name",
-            "chunk_uuid",
-            "chunk_id",
-            "chunk_total",
-            "payload",
-            "raw_reason",
-        )
+        columns = LOOK_BACK_COLUMNS if self._earlier is None else tuple(self._earlier.stored_columns)
         return ReadContext(service=self._context.service, columns=columns)
 
     def _column(self, table: Any, name: str) -> Any:

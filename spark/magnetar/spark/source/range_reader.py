@@ -28,7 +28,7 @@ from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
 from magnetar.ledger.cold.objects import NoSuchObject
-from magnetar.ledger.cold.rows import rows_in_pieces
+from magnetar.ledger.cold.rows import Rows, rows_in_pieces
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark.ledgers.entries import UNIT_BYTES, open_entries
 from magnetar.spark.ledgers.ledger_source import ServiceAddress
@@ -75,6 +75,8 @@ class ReadContext:
     fail_on_data_loss: bool = True
     may_match: Callable[[Any], bool] | None = None
     """Decides from a row group's metadata whether it can have wanted rows."""
+    opens_raw: bool = False
+    """Raw rows become others, which statistics do not describe: `may_match` is for parts without raw rows."""
 
 
 def run_tables(runs: Iterable[Run], partition: int, columns: Sequence[str]) -> Iterator[tuple[Any, int]]:
@@ -82,11 +84,15 @@ def run_tables(runs: Iterable[Run], partition: int, columns: Sequence[str]) -> I
 
     In pieces, as a small entry can be many rows.
     """
-    schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
     for rows in rows_in_pieces(runs, partition=partition):
-        values = rows.columns
-        arrays = [pa.array(values[field.name], type=field.type) for field in schema]
-        yield pa.table(arrays, schema=schema), rows.last_entry_id
+        yield stored_table(rows, columns), rows.last_entry_id
+
+
+def stored_table(rows: Rows, columns: Sequence[str]) -> Any:
+    """These columns of rows as a pyarrow.Table."""
+    schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+    arrays = [pa.array(rows.columns[field.name], type=field.type) for field in schema]
+    return pa.table(arrays, schema=schema)
 
 
 def read_range(context: ReadContext, topic: str, partition: int, each: EntryRange) -> Iterator[Any]:
@@ -124,9 +130,8 @@ def _tables(context: ReadContext, partition: int, place: EntryRange, at: int) ->
     if first > last:
         return
     if place.part is not None:
-        groups = read_part(
-            place.part, first, last, context.columns, times=context.times, may_match=context.may_match
-        )
+        may_match = None if context.opens_raw and place.part.part.raw_entries else context.may_match
+        groups = read_part(place.part, first, last, context.columns, times=context.times, may_match=may_match)
         for table, low, high in groups:
             yield rows_between(table, low, high), high
         return

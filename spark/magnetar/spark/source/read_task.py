@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from magnetar.spark.rows.columns import VALUE, check_schema, chosen, stored_columns
+from magnetar.spark.rows.columns import ENCRYPTION_KEYS, VALUE, check_schema, chosen, stored_columns
 from magnetar.spark.rows.values import ValueDecoder, ValuePlan, plan_values, type_in
-from magnetar.spark.source.frame_batches import FrameBatches
+from magnetar.spark.source.encrypted_rows import EncryptedRows
+from magnetar.spark.source.frame_batches import LOOK_BACK_COLUMNS, FrameBatches
 from magnetar.spark.source.pushed_filters import PushedFilters
 from magnetar.spark.source.range_reader import ReadContext, read_range
 from magnetar.spark.source.reading_plan import NO_TIMES, TimeBounds, TopicRange
@@ -50,24 +51,29 @@ class RowMaker:
         """pyarrow.RecordBatches of a range of a topic. Raises MessagesLost, ValueUnfit, what is retriable."""
         options = self.options
         timed = times.start_ms is not None or times.end_ms is not None
-        columns = stored_columns(self.schema.fieldNames(), joins=self.joins, times=timed)
+        names = self.schema.fieldNames()
+        columns = stored_columns(names, joins=self.joins, times=timed)
+        encrypted = EncryptedRows(options, columns, names=ENCRYPTION_KEYS in names)
         context = ReadContext(
             service=options.service,
-            columns=tuple(columns),
+            columns=tuple(encrypted.stored_columns),
             times=times,
             fail_on_data_loss=options.fail_on_data_loss,
             may_match=filters.row_groups(joins=self.joins),
+            opens_raw=encrypted.decrypts,
         )
         maker = FrameBatches(
             self.schema,
             work,
             context,
             decoder=self._decoder(work.topic),
+            earlier=EncryptedRows(options, LOOK_BACK_COLUMNS, names=False),
             join_bytes_max=options.chunk_bytes_max if self.joins else None,
         )
         for each in work.ranges:
             for table in read_range(context, work.topic, work.partition, each):
-                yield from maker.batches(table)
+                for opened in encrypted.tables(work.topic, table):
+                    yield from maker.batches(opened)
 
     def _decoder(self, topic: str) -> ValueDecoder | None:
         kind = type_in(self.schema)

@@ -241,11 +241,15 @@ def get_message_by_id(target: Target, topic: str, ledger: int, entry: int) -> No
 
 
 def _show_message(answer: Answer) -> None:
-    """Prints the headers of an entry, then its raw payload or its messages."""
+    """Print the headers of an entry, then its raw payload or its messages; no ciphertext."""
     said = {name: value for name, value in answer.headers.items() if name.lower().startswith("x-pulsar-")}
     for name, value in said.items():
         show_text(f"{name}: {value}")
-    count = {name.lower(): value for name, value in said.items()}.get("x-pulsar-num-batch-message", "")
+    headers = {name.lower(): value for name, value in said.items()}
+    if headers.get("x-pulsar-is-encrypted") == "true":
+        show_text(f"encrypted: {len(answer.body)} bytes; consume it with the private key to read it")
+        return
+    count = headers.get("x-pulsar-num-batch-message", "")
     messages = _batch(answer.body, int(count)) if count.isdigit() else []
     if not messages:
         show_content(answer.body)
@@ -256,7 +260,7 @@ def _show_message(answer: Answer) -> None:
 
 
 def _batch(body: bytes, count: int) -> list[tuple[str | None, dict[str, str], bytes]]:
-    """Return key, properties and payload of each message of a batch; empty if the batch is encrypted."""
+    """Return key, properties and payload of each message of a batch; empty if it is damaged."""
     from magnetar.common.errors import DataCorruption
     from magnetar.common.wire.batch import batch_messages
 
