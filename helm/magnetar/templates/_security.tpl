@@ -2,7 +2,7 @@
 
 {{/* "true" where pods need a certificate of the services' authority: between services, or towards the bundled etcd. */}}
 {{- define "magnetar.servicesTls" -}}
-{{- if or .Values.tls.internal.enabled (and .Values.tls.etcd.enabled (not .Values.tls.etcd.existingSecret)) -}}true{{- end -}}
+{{- if or .Values.tls.internal.enabled (and .Values.tls.etcd.enabled .Values.etcd.enabled) -}}true{{- end -}}
 {{- end -}}
 
 {{/* "true" where plain ports for clients are closed. */}}
@@ -272,6 +272,9 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- if and $tls.clients.requireCertificate (include "magnetar.onlyTls" .) -}}
 {{- fail "tls.clients.requireCertificate and tls.clients.only: probes show no certificate; set one of them to false" -}}
 {{- end -}}
+{{- if and $tls.internal.enabled .Values.offload.enabled -}}
+{{- fail "offload.enabled and tls.internal.enabled: offload jobs call brokers' control ports without TLS; set one of them to false" -}}
+{{- end -}}
 {{- if and $auth.authorization.enabled (not $auth.enabled) -}}
 {{- fail "auth.authorization.enabled needs auth.enabled" -}}
 {{- end -}}
@@ -281,6 +284,9 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- end -}}
 {{- if and $auth.openid.enabled (or (empty $auth.openid.allowedTokenIssuers) (empty $auth.openid.allowedAudiences)) -}}
 {{- fail "auth.openid.enabled: auth.openid.allowedTokenIssuers and auth.openid.allowedAudiences have to name at least one each" -}}
+{{- end -}}
+{{- if and $auth.tokens.enabled (not $auth.tokens.secretKey) (not .Values.rbac.create) -}}
+{{- fail "rbac.create=false: no hook can make tokens; name secrets in auth.tokens.secretKey and auth.existingSecret" -}}
 {{- end -}}
 {{- if and $auth.tokens.enabled $auth.tokens.secretKey (not $auth.existingSecret) -}}
 {{- fail "auth.tokens.secretKey: auth.existingSecret has to name a secret with the tokens admin.jwt, broker.jwt and discovery.jwt, signed by that key" -}}
