@@ -34,7 +34,7 @@ AWAITED_OF_DISCOVERY: Final = frozenset(
         "webServicePortTls",
     }
 )
-"""Settings of Pulsar's proxy that discovery is given; those that it does not have yet are left out of its tests."""
+"""Settings of Pulsar's proxy that discovery is given; tests leave out those that it does not have yet."""
 
 
 def write_secrets(directory: Path, service: str, cluster: str = "magnetar") -> None:

@@ -1,4 +1,4 @@
-"""The chart with TLS, authentication and authorization: certificates, tokens, mounts, ports, and what is refused."""
+"""The chart with TLS and authentication: certificates, tokens, mounts, ports, and what is refused."""
 
 from __future__ import annotations
 
