@@ -226,7 +226,7 @@ def test_compose_v2_reads_the_file_as_it_is_meant() -> None:
 
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the container `certs` makes, by its own command."""
+    """Files that the container `certs` makes, by its own command."""
     directory = tmp_path_factory.mktemp("certs")
     (script,) = SECURED["certs"]["command"]
     subprocess.run(

@@ -215,9 +215,9 @@ def test_brokers_open_only_tls_and_know_each_other(secure: Rendered) -> None:
 def test_clients_reach_tls_ports_alone(secure: Rendered) -> None:
     for component in ("broker", "discovery"):
         for port in (6651, 8443):
-            assert allowed(secure, "somebody", component, port)
+            assert allowed(secure, "stranger", component, port)
         for port in (6650, 8080):
-            assert not allowed(secure, "somebody", component, port)
+            assert not allowed(secure, "stranger", component, port)
     ports = {port["name"]: port["port"] for port in secure.only("Service", "discovery")["spec"]["ports"]}
     assert ports == {"pulsar-ssl": 6651, "https": 8443}
     node_ports = {"discovery.service.type": "NodePort", "discovery.service.nodePorts": {"pulsar-ssl": 30651}}

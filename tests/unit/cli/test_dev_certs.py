@@ -14,6 +14,7 @@ import javaproperties
 import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
+from magnetar.cli.dev_certs import SERVICES
 from magnetar.cli.main import main
 
 
@@ -36,7 +37,7 @@ def settings(path: Path) -> dict[str, str]:
 def test_leaves_are_of_their_authorities_and_have_their_names(made: Path) -> None:
     for authority, leaves in (
         ("clients-ca", ["broker", "discovery", "admin", "client"]),
-        ("services-ca", [f"service-{name}" for name in ("broker", "bookie", "discovery", "etcd", "job", "admin")]),
+        ("services-ca", [f"service-{name}" for name in SERVICES]),
     ):
         for leaf in leaves:
             subprocess.run(
