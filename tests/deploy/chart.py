@@ -17,6 +17,7 @@ from tools.deploy_setup import helm_program
 RELEASE: Final = "magnetar"
 NAMESPACE: Final = "messaging"
 SMALL: Final = CHART / "values-small.yaml"
+SECURE: Final[Mapping[str, Any]] = yaml.safe_load((CHART / "values-secure.yaml").read_text(encoding="utf-8"))
 SERVICES: Final = ("bookie", "broker", "discovery")
 COMPONENT: Final = "app.kubernetes.io/component"
 HELM_SECONDS_MAX: Final = 60
@@ -96,6 +97,23 @@ VALUE_SETS: Final[Mapping[str, tuple[Mapping[str, Any], bool]]] = {
     "bare": (BARE, False),
     "everything": (EVERYTHING, False),
     "external-etcd": (EXTERNAL, False),
+    "secure": ({**SECURE, "tools.enabled": True, "metrics.podMonitor.enabled": True}, False),
+    "secure-external-etcd": (
+        {
+            **SECURE,
+            **EXTERNAL,
+            "tls.etcd.existingSecret": "etcd-client",
+            "auth.basic.existingSecret": "passwords",
+            "auth.openid": {
+                "enabled": True,
+                "allowedTokenIssuers": ["https://issuer.example.com"],
+                "allowedAudiences": ["magnetar"],
+                "roleClaim": "sub",
+                "trustSecret": "issuer",
+            },
+        },
+        False,
+    ),
     "service-monitor": ({"metrics.serviceMonitor.enabled": True, "bookie.rackFrom": "node"}, False),
 }
 

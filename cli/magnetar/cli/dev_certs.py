@@ -22,7 +22,7 @@ from magnetar.cli.missing_packages import not_installed
 if TYPE_CHECKING:
     from magnetar.common.security.certificates import Authority
 
-SERVICES: Final = ("broker", "bookie", "discovery", "job", "admin")
+SERVICES: Final = ("broker", "bookie", "discovery", "etcd", "job", "admin")
 """Services that have a certificate of the services' own authority."""
 
 _RSA_BITS: Final = 2048
@@ -99,10 +99,11 @@ def _client_side(directory: Path, hosts: Sequence[str], days: int, rsa: bool) ->
     found = _authority_files(authority, directory, "clients-ca", "the clients' and the broker's authority")
     names, ips = _names(hosts)
     lifetime = timedelta(days=days)
-    broker = authority.issue("broker", dns=names, ips=ips, rsa_bits=bits, lifetime=lifetime)
-    certificate, key = broker.write(directory, "broker")
-    found.append(_Written(certificate, f"the broker's certificate for {', '.join([*names, *ips])}"))
-    found.append(_Written(key, "its key"))
+    for server in ("broker", "discovery"):
+        leaf = authority.issue(server, dns=names, ips=ips, rsa_bits=bits, lifetime=lifetime)
+        certificate, key = leaf.write(directory, server)
+        found.append(_Written(certificate, f"the {server}'s certificate for {', '.join([*names, *ips])}"))
+        found.append(_Written(key, "its key"))
     for role in ("admin", "client"):
         leaf = authority.issue(role, rsa_bits=bits, lifetime=lifetime, server=False)
         certificate, key = leaf.write(directory, role)

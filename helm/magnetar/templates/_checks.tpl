@@ -32,6 +32,7 @@
 {{- if and (hasPrefix "file:" $values.offload.location) (not (hasPrefix (printf "file://%s" (trimSuffix "/" $values.offload.volume.mountPath)) $values.offload.location)) -}}
 {{- fail (printf "offload.location=%s is not on the volume, which is mounted at %s" $values.offload.location $values.offload.volume.mountPath) -}}
 {{- end -}}
+{{- include "magnetar.securityChecks" . -}}
 {{- if and $values.backup.enabled (not $values.backup.existingClaim) -}}
 {{- fail "backup.enabled: backup.existingClaim has to name the claim that copies are written to" -}}
 {{- end -}}

@@ -74,6 +74,15 @@ helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Versio
 {{- end -}}
 {{- end -}}
 
+{{/* URL of the metadata. */}}
+{{- define "magnetar.metadataUrl" -}}
+{{- if .Values.tls.etcd.enabled -}}
+etcd:https://{{ include "magnetar.etcdEndpoints" . | replace "," ",https://" }}
+{{- else -}}
+etcd:{{ include "magnetar.etcdEndpoints" . }}
+{{- end -}}
+{{- end -}}
+
 {{/* Service account of a component's pods, from (list root component). */}}
 {{- define "magnetar.serviceAccount" -}}
 {{- if (index . 0).Values.serviceAccounts.create -}}{{ include "magnetar.name" . }}{{- else -}}default{{- end -}}
@@ -110,19 +119,31 @@ without an exponent, lists with commas, and a backslash twice.
 
 {{/* Settings of brokers: the chart's own, overridden by the values. */}}
 {{- define "magnetar.brokerSettings" -}}
-{{- $own := dict "clusterName" (include "magnetar.clusterName" .) "metadataStoreUrl" (printf "etcd:%s" (include "magnetar.etcdEndpoints" .)) -}}
+{{- $own := dict "clusterName" (include "magnetar.clusterName" .) "metadataStoreUrl" (include "magnetar.metadataUrl" .) -}}
 {{- if .Values.offload.location -}}
 {{- $_ := set $own "magnetarOffloadLocation" .Values.offload.location -}}
 {{- end -}}
-{{- merge $own .Values.broker.config | toYaml -}}
+{{- include "magnetar.settings" (list . "broker" $own) -}}
 {{- end -}}
 
 {{- define "magnetar.bookieSettings" -}}
-{{- $own := dict "clusterName" (include "magnetar.clusterName" .) "metadataServiceUri" (printf "etcd:%s" (include "magnetar.etcdEndpoints" .)) "ledgerDirectories" "/data/bookie" -}}
-{{- merge $own .Values.bookie.config | toYaml -}}
+{{- $own := dict "clusterName" (include "magnetar.clusterName" .) "metadataServiceUri" (include "magnetar.metadataUrl" .) "ledgerDirectories" "/data/bookie" -}}
+{{- include "magnetar.settings" (list . "bookie" $own) -}}
 {{- end -}}
 
 {{- define "magnetar.discoverySettings" -}}
-{{- $own := dict "clusterName" (include "magnetar.clusterName" .) "metadataStoreUrl" (printf "etcd:%s" (include "magnetar.etcdEndpoints" .)) "magnetarProxyThroughServiceUrl" .Values.discovery.proxy -}}
-{{- merge $own .Values.discovery.config | toYaml -}}
+{{- $own := dict "clusterName" (include "magnetar.clusterName" .) "metadataStoreUrl" (include "magnetar.metadataUrl" .) "magnetarProxyThroughServiceUrl" .Values.discovery.proxy -}}
+{{- include "magnetar.settings" (list . "discovery" $own) -}}
+{{- end -}}
+
+{{/* Ports for clients that are offered, as a YAML map of names. */}}
+{{- define "magnetar.clientPorts" -}}
+{{- if not (include "magnetar.onlyTls" .) }}
+pulsar: 6650
+http: 8080
+{{- end }}
+{{- if .Values.tls.clients.enabled }}
+pulsar-ssl: 6651
+https: 8443
+{{- end }}
 {{- end -}}

@@ -99,10 +99,13 @@ anew later and later.
 */}}
 {{- define "magnetar.waitForEtcd" -}}
 {{- $root := index . 0 -}}
+{{- /* A member that wants certificates tells its health on the port of its metrics. */ -}}
+{{- $endpoints := include "magnetar.etcdEndpoints" $root -}}
+{{- if $root.Values.tls.etcd.enabled }}{{ $endpoints = $endpoints | replace ":2379" ":2381" }}{{ end -}}
 - name: wait-for-etcd
   image: {{ include "magnetar.image" (list $root (index . 1)) }}
   imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-  command: [python3, -I, /opt/scripts/wait_for_etcd.py, {{ include "magnetar.etcdEndpoints" $root | quote }}]
+  command: [python3, -I, /opt/scripts/wait_for_etcd.py, {{ $endpoints | quote }}]
   resources:
     {{- include "magnetar.smallResources" $root | nindent 4 }}
   securityContext:

@@ -16,6 +16,12 @@ nothing when it only renders (helm template, and what is built on it).
 {{- fail (printf "etcd.replicas=%d: this release has %d members, and members are not added or removed by an upgrade; docs/kubernetes.md#more-and-fewer-pods says how to move to more" (int .Values.etcd.replicas) (int $members.spec.replicas)) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.etcd.enabled }}
+{{- $members := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "magnetar.name" (list . "etcd")) -}}
+{{- if and $members (ne (contains "--peer-client-cert-auth" (toJson $members)) .Values.tls.etcd.enabled) -}}
+{{- fail (printf "tls.etcd.enabled=%t: members of etcd know each other by the URLs that they began with, and an upgrade does not change those; docs/kubernetes.md#tls-and-authentication" .Values.tls.etcd.enabled) -}}
+{{- end -}}
+{{- end -}}
 {{- $settings := lookup "v1" "ConfigMap" .Release.Namespace (include "magnetar.name" (list . "bookie")) -}}
 {{- if $settings -}}
 {{- $there := regexFind "(?m)^clusterName=.*$" (get ($settings.data | default dict) "bookie.conf") -}}

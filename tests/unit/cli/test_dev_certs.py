@@ -14,6 +14,7 @@ import javaproperties
 import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
+from magnetar.cli.dev_certs import SERVICES
 from magnetar.cli.main import main
 
 
@@ -35,8 +36,8 @@ def settings(path: Path) -> dict[str, str]:
 
 def test_leaves_are_of_their_authorities_and_have_their_names(made: Path) -> None:
     for authority, leaves in (
-        ("clients-ca", ["broker", "admin", "client"]),
-        ("services-ca", [f"service-{name}" for name in ("broker", "bookie", "discovery", "job", "admin")]),
+        ("clients-ca", ["broker", "discovery", "admin", "client"]),
+        ("services-ca", [f"service-{name}" for name in SERVICES]),
     ):
         for leaf in leaves:
             subprocess.run(
@@ -57,7 +58,7 @@ def test_leaves_are_of_their_authorities_and_have_their_names(made: Path) -> Non
 
 def test_keys_and_tokens_are_for_their_owner_alone(made: Path) -> None:
     secret = [path for path in made.iterdir() if path.suffix in (".key", ".jwt") or ".key." in path.name]
-    assert len(secret) == 13
+    assert len(secret) == 15
     assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
 
 

@@ -25,11 +25,12 @@ def with_metadata(target: Target, work: Callable[[MetadataStore, Keys], Awaitabl
     """Run `work` and end the process with its exit code; errors become one line."""
     import asyncio
 
+    from magnetar.cli.metadata_credentials import metadata_access
     from magnetar.common.metadata.keys import Keys
     from magnetar.common.metadata.open_store import open_metadata_store
 
     async def run() -> int:
-        metadata = await open_metadata_store(target.metadata_url)
+        metadata = await open_metadata_store(target.metadata_url, metadata_access(target.metadata_url))
         try:
             return await work(metadata, Keys(target.cluster))
         finally:

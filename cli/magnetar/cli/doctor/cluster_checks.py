@@ -13,7 +13,7 @@ from magnetar.cli.doctor.findings import Finding, graded
 from magnetar.cli.doctor.probes import HEALTH_TIMEOUT_S, HttpAnswer, Probes, Unreachable
 from magnetar.cli.quantity_text import ms_text
 from magnetar.common.errors import ConfigError
-from magnetar.common.metadata.open_store import etcd_endpoints
+from magnetar.common.metadata.open_store import etcd_endpoints, etcd_tls
 
 SKEW_WARN_S: Final = 2.0
 SKEW_FAIL_S: Final = 10.0
@@ -182,6 +182,12 @@ def etcd_findings(probes: Probes, metadata_url: str) -> Iterator[Finding]:
     down = 0
     for member in members:
         check = f"etcd {member}"
+        if etcd_tls(metadata_url):
+            # Its health page wants a certificate; whether it serves shows in the checks that read metadata.
+            finding = _reachable(probes, check, member)
+            down += finding.state == "failure"
+            yield finding
+            continue
         try:
             answer = probes.http_get(f"http://{member}/health")
         except Unreachable as error:
@@ -201,6 +207,15 @@ def etcd_findings(probes: Probes, metadata_url: str) -> Iterator[Finding]:
     if len(members) > 1 and 0 < down * 2 >= len(members):
         what_next = "restart the members: until then no broker can take over a topic"
         yield Finding("etcd quorum", "failure", f"{down} of {len(members)} members do not answer", what_next)
+
+
+def _reachable(probes: Probes, check: str, member: str) -> Finding:
+    host, _, port = member.rpartition(":")
+    try:
+        took = probes.connect(host.strip("[]"), int(port))
+    except Unreachable as error:
+        return Finding(check, "failure", str(error), "start it, or open the port in the firewall")
+    return Finding(check, "ok", f"reachable, in {ms_text(took)}")
 
 
 def doubt_findings(probes: Probes, metadata_url: str, cluster: str) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from magnetar.cli.metadata_credentials import metadata_access
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
@@ -89,7 +90,7 @@ class Probes:
 
         async def ask() -> dict[str, str]:
             keys = Keys(cluster)
-            metadata = await open_metadata_store(metadata_url)
+            metadata = await open_metadata_store(metadata_url, metadata_access(metadata_url))
             try:
                 found = await metadata.children(keys.bookie_marks_prefix)
             finally:

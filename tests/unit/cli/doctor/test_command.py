@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from magnetar.cli.doctor.cluster_checks import etcd_findings
 from magnetar.cli.doctor.command import examine
 from magnetar.cli.doctor.findings import Finding, exit_code, graded
 from magnetar.cli.doctor.probes import HttpAnswer, Probes, Unreachable
@@ -321,3 +322,12 @@ def test_a_full_disk_is_said_to_be_full(tmp_path: Path) -> None:
     assert found["data directory"].state == "ok"
     assert (found["free space"].state, found["disk sync"].state) == ("failure", "skipped")
     assert "delete unneeded data" in found["free space"].what_next
+
+
+def test_members_of_etcd_with_tls_are_only_connected_to() -> None:
+    """Their health page wants a certificate."""
+    probes = MadeUp(open_ports={("m1", 2379)})
+    found = {each.check: each for each in etcd_findings(probes, "etcd:https://m1:2379,https://m2:2379")}
+    assert (found["etcd m1:2379"].state, found["etcd m1:2379"].found) == ("ok", "reachable, in 1 ms")
+    assert (found["etcd m2:2379"].state, found["etcd m2:2379"].found) == ("failure", "timed out")
+    assert found["etcd quorum"].state == "failure"
