@@ -65,9 +65,7 @@ def tokens(directory: Path) -> tuple[bytes, dict[str, bytes]]:
     made = {}
     for role in ROLES:
         command = ["magnetar", "tokens", "create", "--secret-key", f"file:{key}"]
-        done = subprocess.run(
-            [*command, "--subject", f"magnetar-{role}"], check=True, stdout=subprocess.PIPE
-        )
+        done = subprocess.run([*command, "--subject", f"magnetar-{role}"], check=True, stdout=subprocess.PIPE)
         made[f"{role}.jwt"] = done.stdout.strip()
     return key.read_bytes(), made
 
