@@ -24,7 +24,7 @@ pytestmark = pytest.mark.full
 
 
 class Secured:
-    """What `magnetar dev-certs` makes, the processes that use it, and clients of discovery."""
+    """Files of `magnetar dev-certs`, the processes that use them, and clients of discovery."""
 
     def __init__(self, directory: Path, new_cluster: NewCluster) -> None:
         self.certs = directory / "certs"

@@ -25,7 +25,7 @@ TOPICS = 24
 
 
 class MakeCluster:
-    """What `make cluster` runs, and what it has printed."""
+    """The processes of `make cluster`, and their output."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.printed_path = directory / "printed.txt"
@@ -46,12 +46,12 @@ class MakeCluster:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Of the table that it prints."""
+        """Rows of the table that it prints."""
         rows = re.findall(r"^  (\S+) +\S+ +\S+/metrics +(\d+)$", self.printed, re.MULTILINE)
         return {name: int(pid) for name, pid in rows}
 
     def told(self, label: str) -> str:
-        """What stands behind a word at the beginning of a line."""
+        """The rest of the line that begins with a word."""
         found = re.search(rf"^  {label} +(\S+)", self.printed, re.MULTILINE)
         assert found is not None, self.printed
         return found[1]
@@ -68,7 +68,7 @@ class MakeCluster:
         assert self.process.poll() is None, self.printed
 
     def stop(self) -> int:
-        """As Ctrl-C does; returns the exit code."""
+        """Interrupt it, like Ctrl-C; returns the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(STOP_SECONDS_MAX)
 
@@ -85,7 +85,7 @@ def make_cluster(directory: Path, *arguments: str) -> Iterator[MakeCluster]:
 
 
 def admin(cluster: MakeCluster, *arguments: str) -> str:
-    """What `magnetar admin` prints."""
+    """The output of `magnetar admin`."""
     done = subprocess.run(
         [*magnetar_command(), "admin", "--admin-url", cluster.told("admin"), *arguments],
         capture_output=True,
