@@ -2,7 +2,8 @@
 
     python3 -I make_tokens.py KEY_SECRET TOKENS_SECRET
 
-For the chart's hook: calls `magnetar tokens` for the key and the tokens, and the API server with the pod's account.
+For the chart's hook: calls `magnetar tokens` for the key and the tokens, and the API server with the pod's
+account.
 Secrets that exist stay as they are. Ends with an error when only one of the two exists.
 """
 
@@ -65,9 +66,7 @@ def tokens(directory: Path) -> tuple[bytes, dict[str, bytes]]:
     made = {}
     for role in ROLES:
         command = ["magnetar", "tokens", "create", "--secret-key", f"file:{key}"]
-        done = subprocess.run(
-            [*command, "--subject", f"magnetar-{role}"], check=True, stdout=subprocess.PIPE
-        )
+        done = subprocess.run([*command, "--subject", f"magnetar-{role}"], check=True, stdout=subprocess.PIPE)
         made[f"{role}.jwt"] = done.stdout.strip()
     return key.read_bytes(), made
 
