@@ -62,7 +62,7 @@ def test_the_chart_has_the_version_of_what_it_installs() -> None:
     assert chart["name"] == "magnetar"
 
 
-@pytest.mark.parametrize("name", ["values.yaml", "values-small.yaml"])
+@pytest.mark.parametrize("name", ["values.yaml", "values-small.yaml", "values-secure.yaml"])
 def test_values_files_are_what_the_schema_takes(name: str) -> None:
     jsonschema_rs.validator_for(schema()).validate(merged(values_given("values.yaml"), values_given(name)))
 

@@ -1,9 +1,9 @@
-"""Makes the secret key of tokens and the tokens of the cluster's own parts, and keeps them as Kubernetes secrets.
+"""Makes the secret key of tokens and the tokens of the cluster's own parts, and keeps them as secrets.
 
     python3 -I make_tokens.py KEY_SECRET TOKENS_SECRET
 
-For the chart's hook: calls `magnetar tokens` for the key and the tokens, and the API server with the pod's account.
-Secrets that exist stay as they are. Ends with an error when only one of the two exists.
+For the chart's hook: calls `magnetar tokens` for the key and the tokens, and the API server with the pod's
+account. Secrets that exist stay as they are. Ends with an error when only one of the two exists.
 """
 
 from __future__ import annotations
