@@ -60,7 +60,7 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     "--auth-params",
     default="",
     metavar="TEXT",
-    help="What the plugin needs, as for pulsar-admin: token:TEXT, file:///FILE, NAME:PASSWORD, JSON, ...",
+    help="What the plugin needs, as for pulsar-admin: token:TEXT, file:///FILE, NAME:PASSWORD, JSON.",
 )
 @click.option(
     "--auth-plugin",

@@ -41,7 +41,7 @@ _OPTIONS = (
         "--auth-params",
         default="",
         metavar="TEXT",
-        help="What the plugin needs, as for pulsar-client: token:TEXT, file:///FILE, NAME:PASSWORD, JSON, ...",
+        help="What the plugin needs, as for pulsar-client: token:TEXT, file:///FILE, NAME:PASSWORD, JSON.",
     ),
     click.option(
         "--auth-plugin",
