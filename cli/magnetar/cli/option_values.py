@@ -1,4 +1,4 @@
-"""Values of options: sizes and times with units (10M, 3h), lists, pairs, tokens."""
+"""Values of options: sizes and times with units (10M, 3h), lists, pairs."""
 
 from __future__ import annotations
 
@@ -63,18 +63,3 @@ def key_files(given: tuple[str, ...], what: str) -> dict[str, bytes]:
         except OSError as error:
             raise click.UsageError(f"{what} {name}={path}: {error.strerror}") from error
     return found
-
-
-def token_of(token: str, auth_params: str, auth_plugin: str) -> str:
-    """Return the token given in either form; empty without one. Raises UsageError."""
-    if auth_plugin and auth_plugin.rpartition(".")[2] not in ("token", "AuthenticationToken"):
-        raise click.UsageError(f"unknown --auth-plugin {auth_plugin!r}: only token is supported")
-    text = token or auth_params.removeprefix("token:")
-    if text.startswith("file:"):
-        path = text.removeprefix("file:").removeprefix("//")
-        try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read().strip()
-        except OSError as error:
-            raise click.UsageError(f"{path}: {error.strerror}") from error
-    return text

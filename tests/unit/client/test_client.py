@@ -19,7 +19,9 @@ from magnetar.common.wire import commands
 from magnetar.common.wire.command_parser import command_field
 from magnetar.common.wire.frame import FrameDecoder, encode_command
 from magnetar.common.wire.pulsar_pb2 import (
+    AuthData,
     BaseCommand,
+    CommandAuthChallenge,
     CommandSendReceipt,
     MessageIdData,
     ServerError,
@@ -122,6 +124,28 @@ def test_a_lookup_follows_redirects_and_says_what_the_broker_said() -> None:
         assert [command.auth_data for command in second.of("connect")] == [b"secret"]
         assert len(second.of("send")) == 1
         assert first.of("send") == []
+
+    with_brokers(scenario)
+
+
+def test_a_supplier_gives_the_secret_for_each_connection_and_challenge() -> None:
+    async def scenario(first: Broker, _: Broker) -> None:
+        secrets = iter([b"first", b"second"])
+        challenge = BaseCommand(
+            type=BaseCommand.AUTH_CHALLENGE,
+            authChallenge=CommandAuthChallenge(challenge=AuthData(auth_method_name="token")),
+        )
+        connected = first.answers["connect"]
+        first.answers["connect"] = lambda command: connected(command) + encode_command(challenge)
+        client = Client(
+            ClientOptions(service_url=first.url, auth_method="token", auth_data=lambda: next(secrets))
+        )
+        try:
+            await publish(client, [b"x"])
+        finally:
+            await client.close()
+        assert [command.auth_data for command in first.of("connect")] == [b"first"]
+        assert [command.response.auth_data for command in first.of("authResponse")] == [b"second"]
 
     with_brokers(scenario)
 

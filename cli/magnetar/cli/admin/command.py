@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from magnetar.cli.admin.admin_group import AS_JSON, AdminGroup
 from magnetar.cli.admin.target import Target
+from magnetar.cli.credentials import credentials_of
 from magnetar.cli.lazy_group import LazyGroup
-from magnetar.cli.option_values import token_of
 from magnetar.cli.structlog_import import load_structlog_without_rich
 
 
@@ -60,13 +60,13 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     "--auth-params",
     default="",
     metavar="TEXT",
-    help="Authentication token in pulsar-admin's form: token:TEXT.",
+    help="What the plugin needs, as for pulsar-admin: token:TEXT, file:///FILE, NAME:PASSWORD, JSON.",
 )
 @click.option(
     "--auth-plugin",
     default="",
     metavar="NAME",
-    help="Authentication plugin: token, or the name of Pulsar's class for it.",
+    help="Authentication plugin: token, basic, tls, or the name of Pulsar's class for it.",
 )
 @click.option(
     "--tls-trust-cert-path",
@@ -78,12 +78,15 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
 @click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any server certificate.")
 @click.option(
     "--tls-certificate",
+    "--tls-cert-file",
     "certificate_file",
     default="",
     metavar="FILE",
     help="A certificate (PEM) to be known by, with its chain.",
 )
-@click.option("--tls-key", "key_file", default="", metavar="FILE", help="The key (PEM) of it.")
+@click.option(
+    "--tls-key", "--tls-key-file", "key_file", default="", metavar="FILE", help="The key (PEM) of it."
+)
 @click.option(
     "--request-timeout",
     "timeout_s",
@@ -115,17 +118,20 @@ def admin(
     """
     if as_json or context.meta.get(AS_JSON):
         output = "json"
+    found = credentials_of(token, auth_params, auth_plugin, certificate_file, key_file)
+    secret = found.supply().decode(errors="replace")
     context.obj = Target(
         metadata_url,
         cluster,
         output,
         admin_url,
-        token_of(token, auth_params, auth_plugin),
+        secret if found.method == "token" else "",
         trust_certs_file,
         allow_insecure,
-        certificate_file,
-        key_file,
+        found.certificate_file,
+        found.key_file,
         timeout_s,
+        secret if found.method == "basic" else "",
     )
 
 

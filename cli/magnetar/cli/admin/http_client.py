@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the broker refused the request, 2 usage error, 3 no broker
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import urllib.error
@@ -109,6 +110,8 @@ def ask(
     }
     if target.token:
         headers["Authorization"] = f"Bearer {target.token}"
+    if target.basic:
+        headers["Authorization"] = f"Basic {base64.b64encode(target.basic.encode()).decode()}"
     opener = urllib.request.build_opener(_AsTheyAre, urllib.request.HTTPSHandler(context=_tls(target)))
     sent_on = False
     for _ in range(REDIRECTS_MAX):

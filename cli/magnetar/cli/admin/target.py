@@ -19,3 +19,5 @@ class Target:
     certificate_file: str = ""
     key_file: str = ""
     timeout_s: float = 60.0
+    basic: str = ""
+    """user:password; empty means none."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
-from magnetar.cli.option_values import token_of
+from magnetar.cli.credentials import credentials_of
 from magnetar.common.errors import InvalidName
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ _OPTIONS = (
         "--auth-params",
         default="",
         metavar="TEXT",
-        help="Authentication token in pulsar-client's form: token:TEXT or file:PATH.",
+        help="What the plugin needs, as for pulsar-client: token:TEXT, file:///FILE, NAME:PASSWORD, JSON.",
     ),
     click.option(
         "--auth-plugin",
         default="",
         metavar="NAME",
-        help="Authentication plugin: token, or the name of Pulsar's class for it.",
+        help="Authentication plugin: token, basic, tls, or the name of Pulsar's class for it.",
     ),
     click.option(
         "--tls-trust-cert-path",
@@ -62,12 +62,15 @@ _OPTIONS = (
     ),
     click.option(
         "--tls-certificate",
+        "--tls-cert-file",
         "certificate_file",
         default="",
         metavar="FILE",
         help="A certificate (PEM) to be known by, with its chain.",
     ),
-    click.option("--tls-key", "key_file", default="", metavar="FILE", help="The key (PEM) of it."),
+    click.option(
+        "--tls-key", "--tls-key-file", "key_file", default="", metavar="FILE", help="The key (PEM) of it."
+    ),
     click.option(
         "--listener-name", default="", metavar="NAME", help="Which of a broker's listeners is meant."
     ),
@@ -148,14 +151,14 @@ def _settings(
 ) -> ClientOptions:
     from magnetar.client.client import ClientOptions
 
-    text = token_of(token, auth_params, auth_plugin)
+    found = credentials_of(token, auth_params, auth_plugin, certificate_file, key_file)
     return ClientOptions(
         service_url=url,
-        auth_method="token" if text else "",
-        auth_data=text.encode(),
+        auth_method=found.method,
+        auth_data=found.supply,
         trust_certs_file=trust_certs_file,
         allow_insecure=allow_insecure,
-        certificate_file=certificate_file,
-        key_file=key_file,
+        certificate_file=found.certificate_file,
+        key_file=found.key_file,
         listener_name=listener_name,
     )

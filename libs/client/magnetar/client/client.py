@@ -36,7 +36,8 @@ class ClientOptions:
 
     service_url: str
     auth_method: str = ""
-    auth_data: bytes = b""
+    auth_data: bytes | Callable[[], bytes] = b""
+    """The secret, or what gives it for each connection and challenge, and may raise OSError."""
     trust_certs_file: str = ""
     allow_insecure: bool = False
     """Accept any server certificate, whatever its name."""

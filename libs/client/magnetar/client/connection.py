@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import ssl
+from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from magnetar.client.errors import ClientError, ConnectionLost, Refused
@@ -44,12 +45,15 @@ class Listener(Protocol):
 class Connection(asyncio.Protocol):
     """A connection created by `connect` and owned by the Client."""
 
-    def __init__(self, address: str, auth_method: str, auth_data: bytes, proxy_to: str) -> None:
+    def __init__(
+        self, address: str, auth_method: str, auth_data: bytes | Callable[[], bytes], proxy_to: str
+    ) -> None:
         self.address = address
         self.message_bytes_max = MESSAGE_BYTES_MAX
         self.lost: ClientError | None = None
         self.producers: dict[int, Listener] = {}
         self.consumers: dict[int, Listener] = {}
+        self._auth_data = auth_data
         self._hello = CommandConnect(
             client_version=CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
@@ -57,7 +61,7 @@ class Connection(asyncio.Protocol):
         )
         if auth_method:
             self._hello.auth_method_name = auth_method
-            self._hello.auth_data = auth_data
+            self._hello.auth_data = auth_data() if callable(auth_data) else auth_data
         if proxy_to:
             self._hello.proxy_to_broker_url = proxy_to
         loop = asyncio.get_running_loop()
@@ -153,7 +157,12 @@ class Connection(asyncio.Protocol):
             if not self._ready.done():
                 self._ready.set_result(None)
         elif field == "authChallenge":
-            answer = AuthData(auth_method_name=self._hello.auth_method_name, auth_data=self._hello.auth_data)
+            try:
+                secret = self._auth_data() if callable(self._auth_data) else self._auth_data
+            except OSError:
+                # Its file cannot be read now; the former secret is refused if it has expired.
+                secret = self._hello.auth_data
+            answer = AuthData(auth_method_name=self._hello.auth_method_name, auth_data=secret)
             response = CommandAuthResponse(client_version=CLIENT_VERSION, response=answer)
             self.write(encode_command(BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=response)))
         else:
@@ -222,7 +231,7 @@ async def connect(
     port: int,
     *,
     auth_method: str = "",
-    auth_data: bytes = b"",
+    auth_data: bytes | Callable[[], bytes] = b"",
     proxy_to: str = "",
     tls: ssl.SSLContext | None = None,
     timeout_s: float = 10.0,
