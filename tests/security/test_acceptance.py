@@ -40,9 +40,7 @@ def test_a_granted_role_publishes_and_consumes(
 
 
 @pytest.mark.parametrize("name", ["client-super", "client-v1", "broker"])
-def test_a_certificate_is_a_role(
-    secured: Secured, connect: Callable[..., pulsar.Client], name: str
-) -> None:
+def test_a_certificate_is_a_role(secured: Secured, connect: Callable[..., pulsar.Client], name: str) -> None:
     exchange(connect(certificate(secured, name), tls=True), f"persistent://b/n/certificate-{name}")
 
 
@@ -71,7 +69,11 @@ def test_http_refuses_the_same_on_tenant_b(secured: Secured) -> None:
 
 
 def test_the_super_user_administers_and_others_do_not(secured: Secured) -> None:
-    for path in ("/admin/v2/brokers/standalone", "/admin/v2/brokers/configuration/values", "/admin/v2/tenants"):
+    for path in (
+        "/admin/v2/brokers/standalone",
+        "/admin/v2/brokers/configuration/values",
+        "/admin/v2/tenants",
+    ):
         assert secured.call(path, bearer(SUPER_USER))[0] == 200, path
         assert secured.call(path)[0] == 401, path
         assert secured.call(path, bearer("bob"))[0] == 401, path
