@@ -40,7 +40,7 @@ AT_ONCE = 32
 
 
 class Nobody:
-    """A broker of which only the table is wanted."""
+    """A broker of which only the table is due."""
 
     class config:
         cluster_name = "standalone"
@@ -86,9 +86,9 @@ async def _all(url: str, table: list[Route]) -> tuple[list[str], int]:
         refused = 401 if caller == "forged" else route.operation.status
         allowed = route.operation is Operation.OPEN or caller in ALLOWED[route.operation]
         if status in (401, 403) if allowed else status != refused:
-            wanted = "neither 401 nor 403" if allowed else refused
+            due = "no 401, 403" if allowed else refused
             wrong.append(
-                f"{route.method} {route.path} ({route.operation.letter}) as {caller!r}: {status}, not {wanted}"
+                f"{route.method} {route.path} {route.operation.letter} as {caller!r}: {status}, not {due}"
             )
 
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
