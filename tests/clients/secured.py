@@ -20,12 +20,13 @@ import jwt
 from magnetar.common.security.authentication.apr1 import apr1
 from magnetar.common.security.certificates import Authority
 
+from bench.brokers import ApachePulsar
 from tests.clients.catalogue import Scenario
 from tests.clients.programs import Program
 from tests.clients.security_catalogue import AUDIENCE, SECURITY_SCENARIOS, USER
 from tests.clients.token_issuer import TokenIssuer, serving
 from tests.clients.verdicts import Outcome, Verdict
-from tests.integration.harness import StandaloneServer
+from tests.integration.harness import StandaloneServer, eventually
 from tools.free_ports import free_ports
 
 CLIENT_ID: Final = "reporting"
@@ -140,6 +141,14 @@ class SecuredService:
         with urllib.request.urlopen(request, timeout=20) as response:
             assert response.status in {200, 204}, response.status
 
+    def has_default_namespace(self) -> bool:
+        """Whether the admin API serves, and the namespace of the catalogue exists."""
+        try:
+            self.admin("GET", "/namespaces/public/default")
+        except OSError:  # URLError and HTTPError are kinds of it
+            return False
+        return True
+
     def grant(self) -> None:
         """Give the catalogue's roles their rights."""
         for role in ROLES:
@@ -156,6 +165,7 @@ def secured_standalone(
     with issuing(credentials) as issuer:
         ports = {"brokerServicePortTls": str(tls), "webServicePortTls": str(web_tls)}
         server = StandaloneServer(directory, {**credentials.settings(issuer), **ports, **(extra or {})})
+        server.health_url = f"{server.endpoint.http_url}/readyz"  # needs no credentials
         try:
             server.start()
             service = SecuredService(
@@ -165,6 +175,25 @@ def secured_standalone(
             yield service
         finally:
             server.kill()
+
+
+@contextlib.contextmanager
+def secured_apache_pulsar(directory: Path, jars: Path) -> Iterator[SecuredService]:
+    """Apache Pulsar's standalone on the same files and settings."""
+    credentials = Credentials(directory / "credentials")
+    tls, web_tls = free_ports(2)
+    with issuing(credentials) as issuer:
+        ports = {"brokerServicePortTls": str(tls), "webServicePortTls": str(web_tls)}
+        broker = ApachePulsar(jars, {**credentials.settings(issuer), **ports})
+        try:
+            broker.launch()
+            endpoint = broker.endpoint
+            service = SecuredService(credentials, issuer, tls, endpoint.port, web_tls, endpoint.http_url)
+            eventually(service.has_default_namespace, "Apache Pulsar serves public/default", 120.0)
+            service.grant()
+            yield service
+        finally:
+            broker.stop()
 
 
 @contextlib.contextmanager
