@@ -153,9 +153,7 @@ def _rust(source: Path, target: Path) -> list[str]:
     return [str(program)]
 
 
-def _python(
-    requirements: str, module: str = "tests.clients.python"
-) -> Callable[[Path, Path], list[str]]:
+def _python(requirements: str, module: str = "tests.clients.python") -> Callable[[Path, Path], list[str]]:
     def make(source: Path, target: Path) -> list[str]:
         environment = target / "venv"
         create = [str(UV), "venv", "-q", "--python", sys.executable, str(environment)]

@@ -23,6 +23,7 @@ from magnetar.common.security.certificates import Authority
 from bench.brokers import ApachePulsar
 from tests.clients.catalogue import Scenario
 from tests.clients.programs import Program
+from tests.clients.second_address import also_at
 from tests.clients.security_catalogue import AUDIENCE, SECURITY_SCENARIOS, USER
 from tests.clients.token_issuer import TokenIssuer, serving
 from tests.clients.verdicts import Outcome, Verdict
@@ -156,9 +157,7 @@ class SecuredService:
 
 
 @contextlib.contextmanager
-def secured_standalone(
-    directory: Path, extra: Mapping[str, str] | None = None
-) -> Iterator[SecuredService]:
+def secured_standalone(directory: Path, extra: Mapping[str, str] | None = None) -> Iterator[SecuredService]:
     """`magnetar standalone` with TLS, four providers, and grants; killed at the end."""
     credentials = Credentials(directory / "credentials")
     tls, web_tls = free_ports(2)
@@ -237,7 +236,7 @@ def run(
     names = [scenario.name for scenario in scenarios]
     command = [*program.command, str(service.credentials.directory), str(service.tls_port)]
     command += [str(service.plain_port), service.issuer.url, prefix, *names]
-    with supplying(service.credentials):
+    with supplying(service.credentials), also_at(service.tls_port):
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,

@@ -1,8 +1,8 @@
 """Catalogue of what clients do with credentials: one row a scenario, in the words of `catalogue.py`.
 
 A program is called as `PROGRAM DIRECTORY TLS_PORT PLAIN_PORT ISSUER PREFIX [SCENARIO ...]` and prints the same
-lines as those of the matrix. The service is reached as `localhost`, which its certificate names, and as
-`127.0.0.1`, which the certificate lacks. DIRECTORY holds:
+lines as those of the matrix. The service is reached as `localhost`, which its certificate names, and its TLS
+port as `127.0.0.2`, too, which the certificate lacks. DIRECTORY holds:
 
 - `ca.pem`, the authority of the service and of clients; `carol.cert.pem` and `carol.key.pem`;
 - `alice.token` and `mallory.token` (valid; mallory has no grant), `forged.token` (another key), and
@@ -28,9 +28,17 @@ SECURITY_SCENARIOS: Final = (
     Scenario("basic-tls", "the same with a user and a password over TLS"),
     Scenario("certificate", "the same with a client certificate"),
     Scenario("name-right", "the same, and the client checks that the certificate names the host"),
-    Scenario("name-wrong", "a client that checks names does not connect to an address that is not named"),
-    Scenario("token-forged", "a token of another key fails with the library's authentication error"),
-    Scenario("no-credentials", "a client without credentials fails with the library's authentication error"),
+    Scenario(
+        "name-wrong",
+        "at an address that the certificate lacks, a client that checks names does not connect; one that does"
+        " not check exchanges the same 10 messages",
+    ),
+    Scenario(
+        "token-forged",
+        "a token of another key is refused: Java has an AuthenticationException; Go and Python try again until"
+        " their time is over and do not tell the reason, with Apache Pulsar, too",
+    ),
+    Scenario("no-credentials", "a client without credentials is refused in the same way"),
     Scenario("no-right", "a role without grants fails with the library's authorization error"),
     Scenario(
         "token-renewed",

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,11 +17,11 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from tests.clients.second_address import START_SECONDS_MAX, loop_in_a_thread
 from tools.free_ports import free_ports
 
 KEY_ID = "first"
 LIFETIME_S = 3600
-START_SECONDS_MAX = 20.0
 
 
 @dataclass
@@ -94,20 +93,15 @@ def serving(
     issuer = TokenIssuer(client_id, client_secret, audience, port)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
-    loop = asyncio.new_event_loop()
     runner = web.AppRunner(issuer.application())
 
     async def start() -> None:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
 
-    thread = threading.Thread(target=loop.run_forever, name="token issuer", daemon=True)
-    thread.start()
-    try:
+    with loop_in_a_thread("token issuer") as loop:
         asyncio.run_coroutine_threadsafe(start(), loop).result(START_SECONDS_MAX)
-        yield issuer
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(START_SECONDS_MAX)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        try:
+            yield issuer
+        finally:
+            asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(START_SECONDS_MAX)

@@ -87,6 +87,15 @@ def _oauth2(scene: Scene) -> Any:
     )
 
 
+def _name_wrong(scene: Scene) -> None:
+    url = f"pulsar+ssl://127.0.0.2:{scene.tls_port}"
+    scene.refused((pulsar.ConnectError, pulsar.Timeout), scene.token("alice"), url=url, names=True)
+    scene.exchange(scene.token("alice"), url=url)
+
+
+_UNAUTHENTICATED = (pulsar.AuthenticationError, pulsar.Timeout)
+"""The library connects again after a refusal, until the operation's time is over."""
+
 SCENARIOS: dict[str, Callable[[Scene], None]] = {
     "token-tls": lambda scene: scene.exchange(scene.token("alice")),
     "token-plain": lambda scene: scene.exchange(
@@ -95,14 +104,9 @@ SCENARIOS: dict[str, Callable[[Scene], None]] = {
     "basic-tls": lambda scene: scene.exchange(pulsar.AuthenticationBasic(USER, scene.read("bob.password"))),
     "certificate": lambda scene: scene.exchange(_certificate(scene)),
     "name-right": lambda scene: scene.exchange(scene.token("alice"), names=True),
-    "name-wrong": lambda scene: scene.refused(
-        (pulsar.ConnectError, pulsar.Timeout),
-        scene.token("alice"),
-        url=f"pulsar+ssl://127.0.0.1:{scene.tls_port}",
-        names=True,
-    ),
-    "token-forged": lambda scene: scene.refused((pulsar.AuthenticationError,), scene.token("forged")),
-    "no-credentials": lambda scene: scene.refused((pulsar.AuthenticationError,), None),
+    "name-wrong": _name_wrong,
+    "token-forged": lambda scene: scene.refused(_UNAUTHENTICATED, scene.token("forged")),
+    "no-credentials": lambda scene: scene.refused(_UNAUTHENTICATED, None),
     "no-right": lambda scene: scene.refused((pulsar.AuthorizationError,), scene.token("mallory")),
     "token-renewed": lambda scene: scene.exchange(
         pulsar.AuthenticationToken(lambda: scene.read("supplied.token")), RENEWED_MESSAGES, RENEWED_PAUSE_S
