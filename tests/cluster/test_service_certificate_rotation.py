@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from contextlib import closing
@@ -36,7 +37,9 @@ class ServiceCertificates:
         for service in SERVICES:
             uri = f"spiffe://{CLUSTER_NAME}/{service}"
             leaf = authority.issue(f"magnetar-{service}", ips=["127.0.0.1"], dns=["localhost"], uris=[uri])
-            leaf.write(self.directory, service)
+            with tempfile.TemporaryDirectory(dir=self.directory) as partial:
+                for path in leaf.write(Path(partial), service):
+                    path.replace(self.directory / path.name)
 
     def trust(self, *authorities: Authority) -> None:
         bundle = b"".join(each.certificate for each in authorities)
@@ -52,12 +55,6 @@ class ServiceCertificates:
             "tlsTrustStore": self.path("trust.pem"),
             "tlsClientAuthentication": "true",
             "tlsCertFilesRefreshDurationSeconds": str(LOOK_EVERY_S),
-            # as a caller of other bookies
-            "bookkeeperTLSClientAuthentication": "true",
-            "bookkeeperTLSTrustCertsFilePath": self.path("trust.pem"),
-            "bookkeeperTLSCertificateFilePath": self.path("bookie.cert.pem"),
-            "bookkeeperTLSKeyFilePath": self.path("bookie.key.pem"),
-            "bookkeeperTlsCertFilesRefreshDurationSeconds": str(LOOK_EVERY_S),
         }
 
     def of_a_broker(self) -> dict[str, str]:
