@@ -1,4 +1,4 @@
-"""A second address of a TLS port, which its certificate does not name and which no name resolves back from."""
+"""A second address of a TLS port: its certificate does not name it, and it resolves back to no name."""
 
 from __future__ import annotations
 

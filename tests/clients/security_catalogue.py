@@ -1,7 +1,7 @@
 """Catalogue of what clients do with credentials: one row a scenario, in the words of `catalogue.py`.
 
-A program is called as `PROGRAM DIRECTORY TLS_PORT PLAIN_PORT ISSUER PREFIX [SCENARIO ...]` and prints the same
-lines as those of the matrix. The service is reached as `localhost`, which its certificate names, and its TLS
+A program is called as `PROGRAM DIRECTORY TLS_PORT PLAIN_PORT ISSUER PREFIX [SCENARIO ...]` and prints the
+same lines as those of the matrix. The service is reached as `localhost`, which its certificate names, and its TLS
 port as `127.0.0.2`, too, which the certificate lacks. DIRECTORY holds:
 
 - `ca.pem`, the authority of the service and of clients; `carol.cert.pem` and `carol.key.pem`;
@@ -35,8 +35,8 @@ SECURITY_SCENARIOS: Final = (
     ),
     Scenario(
         "token-forged",
-        "a token of another key is refused: Java has an AuthenticationException; Go and Python try again until"
-        " their time is over and do not tell the reason, with Apache Pulsar, too",
+        "a token of another key is refused: Java has an AuthenticationException; Go and Python try again"
+        " until their time is over and do not tell the reason, with Apache Pulsar, too",
     ),
     Scenario("no-credentials", "a client without credentials is refused in the same way"),
     Scenario("no-right", "a role without grants fails with the library's authorization error"),

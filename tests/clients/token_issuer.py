@@ -1,4 +1,4 @@
-"""A small OpenID issuer over TLS, in a thread of its own: discovery document, keys, and client credentials."""
+"""A small OpenID issuer over TLS, in a thread: discovery document, keys, and client credentials."""
 
 from __future__ import annotations
 
