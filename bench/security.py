@@ -1,7 +1,7 @@
 """What TLS costs a standalone, beside plain text in the same run: `python -m bench.security`.
 
 Handshakes, memory of a connection, and CPU a message, all of the server's process alone. Figures of plain and
-TLS are taken in turns, so that a busy machine touches both; authorization has `python -m bench.authorization`.
+TLS are taken in turns, so that a busy machine touches both; decisions: `python -m bench.authorization`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -99,7 +100,7 @@ def main() -> None:
     print("| connections, one after the other | ms of CPU each | a second |\n| --- | --- | --- |")
     for what, rsa_bits in (("P-256", 0), ("RSA-2048", 2048)):
         with serving(rsa_bits) as secured:
-            plain, encrypted = in_turns(lambda tls, at=secured: handshakes(at, tls), rounds)
+            plain, encrypted = in_turns(partial(handshakes, secured), rounds)
             if rsa_bits == 0:
                 print(f"| plain | {plain[0]:.2f} | {plain[1]:,.0f} |")
             print(f"| TLS 1.3, {what} | {encrypted[0]:.2f} | {encrypted[1]:,.0f} |", flush=True)
@@ -114,9 +115,7 @@ def main() -> None:
         print(f"| after {TRAFFIC_BYTES >> 10} KiB came in | {used:.0f} | {used_tls:.0f} |", flush=True)
         print("\n| µs of CPU a message published | plain | TLS | more |\n| --- | --- | --- | --- |")
         for payload in PAYLOADS:
-            (cpu, _), (cpu_tls, _) = in_turns(
-                lambda tls, size=payload: publishing(secured, tls, size), rounds
-            )
+            (cpu, _), (cpu_tls, _) = in_turns(partial(publishing, secured, payload), rounds)
             print(f"| {payload} bytes | {cpu:.1f} | {cpu_tls:.1f} | {cpu_tls / cpu - 1:+.0%} |", flush=True)
 
 
@@ -165,7 +164,7 @@ def _settled(secured: Secured) -> int:
     return secured.target.rss_bytes()
 
 
-def publishing(secured: Secured, tls: bool, payload_bytes: int) -> Pair:
+def publishing(secured: Secured, payload_bytes: int, tls: bool) -> Pair:
     """Microseconds of CPU a message, published in bursts that are awaited; and messages a second."""
     connection = secured.opened(tls)
     template = SendTemplate(payload_bytes)

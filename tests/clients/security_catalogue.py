@@ -1,8 +1,8 @@
 """Catalogue of what clients do with credentials: one row a scenario, in the words of `catalogue.py`.
 
 A program is called as `PROGRAM DIRECTORY TLS_PORT PLAIN_PORT ISSUER PREFIX [SCENARIO ...]` and prints the
-same lines as those of the matrix. The service is reached as `localhost`, which its certificate names, and its TLS
-port as `127.0.0.2`, too, which the certificate lacks. DIRECTORY holds:
+same lines as those of the matrix. The service is reached as `localhost`, which its certificate names, and
+its TLS port as `127.0.0.2`, too, which the certificate lacks. DIRECTORY holds:
 
 - `ca.pem`, the authority of the service and of clients; `carol.cert.pem` and `carol.key.pem`;
 - `alice.token` and `mallory.token` (valid; mallory has no grant), `forged.token` (another key), and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -17,8 +18,10 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1_800)]
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[SecuredService]:
-    with secured_standalone(temporary_directory(), SERVER_SETTINGS) as service:
+    directory = temporary_directory()
+    with secured_standalone(directory, SERVER_SETTINGS) as service:
         yield service
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.mark.parametrize(("language", "checks_min"), [("java", 150), ("go", 110)])
