@@ -26,7 +26,7 @@ class Connection:
     """Commands and answers, until the socket is handed to a generator."""
 
     def __init__(self, service_url: str, tls: ssl.SSLContext | None = None) -> None:
-        """`tls` is what a pulsar+ssl address is checked with."""
+        """Connect; `tls` checks the certificate of a pulsar+ssl address."""
         url = urlsplit(service_url)
         address = (url.hostname or "127.0.0.1", url.port or 6650)
         self._socket = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
@@ -94,7 +94,7 @@ class Connection:
         self._all("send_receipt", [frame])
 
     def send_and_await_receipts(self, frames: bytes, count: int) -> None:
-        """So many Sends at once, and all of their receipts."""
+        """Send frames at once and wait for `count` receipts."""
         self._socket.sendall(frames)
         for _ in range(count):
             self._answer("send_receipt")

@@ -1,4 +1,4 @@
-"""What TLS costs a standalone, beside plain text in the same run: `python -m bench.security`.
+"""Cost of TLS in a standalone, beside plain text in the same run: `python -m bench.security`.
 
 Handshakes, memory of a connection, and CPU a message, all of the server's process alone. Figures of plain and
 TLS are taken in turns, so that a busy machine touches both; decisions: `python -m bench.authorization`.

@@ -90,7 +90,7 @@ class Credentials:
             )
 
     def settings(self, issuer: TokenIssuer) -> dict[str, str]:
-        """What a service is started with, in the words of both Magnetar and Apache Pulsar."""
+        """Settings of the service, valid for both Magnetar and Apache Pulsar."""
         path = self.directory
         names = ("Tls", "Token", "oidc.AuthenticationProviderOpenID", "Basic")
         classes = (name if "." in name else f"AuthenticationProvider{name}" for name in names)

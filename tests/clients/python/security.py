@@ -22,7 +22,7 @@ RENEWED_PAUSE_S = 0.08
 
 
 class Scene:
-    """Where a scenario finds the service and its files."""
+    """Addresses and files of the service, for one scenario."""
 
     def __init__(self, arguments: list[str], name: str) -> None:
         directory, self.tls_port, self.plain_port, self.issuer, prefix = arguments
