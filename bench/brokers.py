@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -81,10 +81,11 @@ class Magnetar:
 
 
 class ApachePulsar:
-    """Its standalone, from the jars in `jars`; settings are in anchor/standalone.conf."""
+    """Its standalone, from the jars in `jars`; settings are in anchor/standalone.conf, `more` goes behind."""
 
-    def __init__(self, jars: Path) -> None:
+    def __init__(self, jars: Path, more: Mapping[str, str] | None = None) -> None:
         self._jars = jars
+        self._more = dict(more or {})
         self._directory = temporary_directory()
         self._ports = free_ports(3)
         self._process: subprocess.Popen[bytes] | None = None
@@ -99,7 +100,8 @@ class ApachePulsar:
         binary, web, bookie = self._ports
         configuration = self._directory / "standalone.conf"
         ports = f"\nbrokerServicePort={binary}\nwebServicePort={web}\n"
-        configuration.write_text((ANCHOR / "standalone.conf").read_text() + ports)
+        more = "".join(f"{key}={value}\n" for key, value in self._more.items())
+        configuration.write_text((ANCHOR / "standalone.conf").read_text() + ports + more)
         (self._directory / "data").mkdir(exist_ok=True)
         command = ["java", *_JAVA_OPTIONS]
         for package in _JAVA_OPENS:

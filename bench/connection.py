@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -24,11 +25,14 @@ class Refused(Exception):
 class Connection:
     """Commands and answers, until the socket is handed to a generator."""
 
-    def __init__(self, service_url: str) -> None:
+    def __init__(self, service_url: str, tls: ssl.SSLContext | None = None) -> None:
+        """Connect; `tls` checks the certificate of a pulsar+ssl address."""
         url = urlsplit(service_url)
         address = (url.hostname or "127.0.0.1", url.port or 6650)
         self._socket = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
         self._received = bytearray()
         self._all("connected", [simple_frame("connect", client_version="bench", protocol_version=21)])
 
@@ -88,6 +92,12 @@ class Connection:
     def send_and_await_receipt(self, frame: bytes) -> None:
         """One Send and its receipt."""
         self._all("send_receipt", [frame])
+
+    def send_and_await_receipts(self, frames: bytes, count: int) -> None:
+        """Send frames at once and wait for `count` receipts."""
+        self._socket.sendall(frames)
+        for _ in range(count):
+            self._answer("send_receipt")
 
     def first_message(self) -> bytes:
         """Grant one permit; returns the command of the message that comes."""

@@ -129,13 +129,16 @@ def _java(version: str, main: str = "ClientProgram") -> Callable[[Path, Path], l
     return make
 
 
-def _go(source: Path, target: Path) -> list[str]:
-    go = _tool("go")
-    environment = {"GOFLAGS": "-trimpath", "CGO_ENABLED": "0"}
-    program = target / "client"
-    _call([go, "mod", "download"], FETCH_SECONDS_MAX, source, environment)
-    _call([go, "build", "-o", str(program), "."], BUILD_SECONDS_MAX, source, environment)
-    return [str(program)]
+def _go(package: str = ".") -> Callable[[Path, Path], list[str]]:
+    def make(source: Path, target: Path) -> list[str]:
+        go = _tool("go")
+        environment = {"GOFLAGS": "-trimpath", "CGO_ENABLED": "0"}
+        program = target / "client"
+        _call([go, "mod", "download"], FETCH_SECONDS_MAX, source, environment)
+        _call([go, "build", "-o", str(program), package], BUILD_SECONDS_MAX, source, environment)
+        return [str(program)]
+
+    return make
 
 
 def _rust(source: Path, target: Path) -> list[str]:
@@ -150,7 +153,7 @@ def _rust(source: Path, target: Path) -> list[str]:
     return [str(program)]
 
 
-def _python(requirements: str) -> Callable[[Path, Path], list[str]]:
+def _python(requirements: str, module: str = "tests.clients.python") -> Callable[[Path, Path], list[str]]:
     def make(source: Path, target: Path) -> list[str]:
         environment = target / "venv"
         create = [str(UV), "venv", "-q", "--python", sys.executable, str(environment)]
@@ -159,7 +162,7 @@ def _python(requirements: str) -> Callable[[Path, Path], list[str]]:
         install = [str(UV), "pip", "install", "--quiet", "--no-config", "--no-deps", "--only-binary=:all:"]
         install += ["--require-hashes", "--python", str(python), "-r", str(source / requirements)]
         _call(install, FETCH_SECONDS_MAX, target, uv_environment())
-        return [str(python), "-m", "tests.clients.python"]
+        return [str(python), "-m", module]
 
     return make
 
@@ -178,7 +181,7 @@ def _node(source: Path, target: Path) -> list[str]:
 PROGRAMS: Final = (
     Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("4.0.8"), "4.0.8"),
     Source("Java 2.11.4", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("2.11.4"), "2.11.4"),
-    Source("Go 0.19.0", "github.com/apache/pulsar-client-go", SOURCES / "go", _go),
+    Source("Go 0.19.0", "github.com/apache/pulsar-client-go", SOURCES / "go", _go()),
     Source("Rust 6.9.1", "pulsar of crates.io", SOURCES / "rust", _rust),
     Source("Node 1.15.0", "pulsar-client of npm", SOURCES / "node", _node),
     Source("Python 3.13.0", "pulsar-client of PyPI", SOURCES / "python", _python("requirements.txt"), "new"),
@@ -187,6 +190,31 @@ PROGRAMS: Final = (
     ),
 )
 """All of them, as tables list them."""
+
+SECURITY_PROGRAMS: Final = (
+    Source(
+        "Secured Java 4.0.8",
+        "org.apache.pulsar:pulsar-client",
+        SOURCES / "java",
+        _java("4.0.8", "SecurityProgram"),
+        "secured 4.0.8",
+    ),
+    Source(
+        "Secured Go 0.19.0",
+        "github.com/apache/pulsar-client-go",
+        SOURCES / "go",
+        _go("./security"),
+        "secured",
+    ),
+    Source(
+        "Secured Python 3.13.0",
+        "pulsar-client of PyPI",
+        SOURCES / "python",
+        _python("requirements.txt", "tests.clients.python.security"),
+        "secured new",
+    ),
+)
+"""Programs of the scenarios with credentials (`security_catalogue.py`)."""
 
 _ADMIN: Final = ROOT / "tests" / "integration" / "admin_clients"
 
@@ -197,6 +225,6 @@ ADMIN_PROGRAMS: Final = {
         _ADMIN / "java",
         _java("", "AdminClient"),
     ),
-    "go": Source("Go admin client", "github.com/apache/pulsar-client-go", _ADMIN / "go", _go),
+    "go": Source("Go admin client", "github.com/apache/pulsar-client-go", _ADMIN / "go", _go()),
 }
 """Apache Pulsar's own admin clients, by language."""

@@ -6,7 +6,9 @@ is missing, or that cannot download, skips the test with the reason; a program t
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Mapping
 
 import pulsar
 import pytest
@@ -49,10 +51,12 @@ def drive(
     *,
     patience_s: int = 0,
     run_s_max: float = RUN_SECONDS_MAX,
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """Run the program of a language against the service: every line says ok, and its last one that all are.
 
-    `patience_s`: how long a value that was set may take to be seen.
+    `patience_s`: how long a value that was set may take to be seen. `environment`: ADMIN_CLIENT_TOKEN, a
+    token, and ADMIN_CLIENT_TRUST, the path of the authorities that an https address is checked with.
     """
     patience = ["20"] if external_endpoint() is not None else [str(patience_s)] if patience_s else []
     done = subprocess.run(
@@ -62,6 +66,7 @@ def drive(
         text=True,
         timeout=run_s_max,
         check=False,
+        env={**os.environ, **(environment or {})},
     )
     lines = done.stdout.splitlines()
     failed = [line for line in lines if line.startswith("FAILED")]

@@ -29,7 +29,12 @@ func main() {
 		c.patience = time.Duration(seconds) * time.Second
 	}
 	cluster := os.Args[2]
-	client, err := pulsaradmin.NewClient(&pulsaradmin.Config{WebServiceURL: os.Args[1]})
+	client, err := pulsaradmin.NewClient(&pulsaradmin.Config{
+		WebServiceURL:                 os.Args[1],
+		Token:                         os.Getenv("ADMIN_CLIENT_TOKEN"), // none where it is empty
+		TLSTrustCertsFilePath:         os.Getenv("ADMIN_CLIENT_TRUST"),
+		TLSEnableHostnameVerification: true,
+	})
 	fail(err)
 	tenants(c, client, cluster)
 	namespaces(c, client, cluster)

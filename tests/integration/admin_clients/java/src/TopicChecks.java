@@ -38,7 +38,9 @@ final class TopicChecks {
             Checks.same(Map.of(), topics.getPermissions(plain));
         });
         checks.check("look a topic up", () -> {
-            Checks.that(admin.lookups().lookupTopic(plain).startsWith("pulsar://"), "no address of a broker");
+            String address = admin.lookups().lookupTopic(plain);
+            String scheme = admin.getServiceUrl().startsWith("https:") ? "pulsar+ssl://" : "pulsar://";
+            Checks.that(address.startsWith(scheme), "no address of a broker: " + address);
             Checks.that(admin.lookups().getBundleRange(plain).contains("_"), "no bundle");
         });
         checks.check("unload a topic", () -> topics.unload(plain));
