@@ -22,6 +22,7 @@ from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.security.http_headers import ORIGINAL_PRINCIPAL
 from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.discovery.config import ProxyConfig
 from magnetar.discovery.handlers.handshake import role_of
@@ -63,13 +64,10 @@ _OF_ONE_CONNECTION: Final = frozenset(
         "upgrade",
     }
 )
-_ORIGINAL_PRINCIPAL: Final = "X-Original-Principal"
-"""By it a proxy names its client's role; from outside it is always removed."""
-
 # The request id may be another one here. Discovery has checked the origin: a broker has another name, so that
 # every page would be one of another site.
 _OF_ONE_REQUEST: Final = _OF_ONE_CONNECTION | {
-    "host", "origin", "content-length", "expect", request_ids.HEADER.lower(), _ORIGINAL_PRINCIPAL.lower()
+    "host", "origin", "content-length", "expect", request_ids.HEADER.lower(), ORIGINAL_PRINCIPAL.lower()
 }  # fmt: skip
 
 Headers = list[tuple[str, str]]
@@ -125,7 +123,7 @@ class HttpForwarder:
         if self._access.as_proxy and "Authorization" not in request.headers:
             certificate = None if request.transport is None else peer_certificate(request.transport)
             if certificate is not None:
-                headers.append((_ORIGINAL_PRINCIPAL, role_of(certificate)))
+                headers.append((ORIGINAL_PRINCIPAL, role_of(certificate)))
         if (request_id := request_ids.current()) is not None:
             headers.append((request_ids.HEADER, request_id))
         for _ in range(HOPS_MAX):

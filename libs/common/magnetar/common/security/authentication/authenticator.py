@@ -13,6 +13,7 @@ from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.security.authentication.metrics import FAILURES, SUCCESSES
 from magnetar.common.security.authentication.provider import Provider, Refusal
+from magnetar.common.security.http_headers import AUTH_METHOD
 from magnetar.common.security.identity import BASIC, NONE, TLS, TOKEN, Credential, Identity
 
 log = get_logger(__name__)
@@ -23,7 +24,6 @@ FAILED: Final = "Failed to authenticate"
 FAILURE_DELAY_S: Final = 1.0
 """Seconds before a wrong password is answered, so that guessing is slow."""
 
-METHOD_HEADER: Final = "X-Pulsar-Auth-Method-Name"
 
 _BEARER: Final = "Bearer "
 _BASIC: Final = "basic "
@@ -87,7 +87,7 @@ class Authenticator:
         An Authorization header that is not accepted fails also where there is an anonymous role, and takes
         precedence over a certificate, which browsers send unasked. Raises as `authenticate`.
         """
-        authorization, named = headers.get("Authorization"), headers.get(METHOD_HEADER)
+        authorization, named = headers.get("Authorization"), headers.get(AUTH_METHOD)
         if named is not None:
             credential = _named_credential(named, authorization, certificate)
             if not self.has_method(named) or credential is None:

@@ -16,15 +16,13 @@ from magnetar.common.errors import AuthenticationFailed, ServiceNotReady
 from magnetar.common.obs import health
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.security.http_headers import ORIGINAL_PRINCIPAL
 from magnetar.common.security.identity import Identity
 from magnetar.common.security.principal import Principal
 from magnetar.common.security.proxy_roles import role_problem
 from magnetar.common.security.tls.peer_certificate import peer_certificate
 
 log = get_logger(__name__)
-
-ORIGINAL_PRINCIPAL: Final = "X-Original-Principal"
-"""Header with the role on whose behalf a proxy calls."""
 
 REQUIRED: Final = "Authentication required"
 

@@ -17,12 +17,14 @@ from urllib.parse import urlencode
 
 import aiohttp
 from aiohttp import web
+from magnetar.broker.admin.edge.call import PRINCIPAL
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.owners import AUTHORITATIVE
 from magnetar.common.errors import ConfigError, ServiceNotReady, TopicNotFound
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.security.http_headers import AUTH_METHOD, ORIGINAL_PRINCIPAL
 from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
 from magnetar.common.security.tls.client_context import ClientTls
 from prometheus_client import Counter
@@ -49,6 +51,8 @@ IDLE_S: Final = 15.0
 
 ANSWER_BYTES_MAX: Final = 64 << 20
 """Longest response that is accepted."""
+
+AUTHORIZATION: Final = "Authorization"
 
 NOTHING: Final = object()
 """Marks a request without a body."""
@@ -90,10 +94,13 @@ class Peers:
         raw_path: str,
         query: Mapping[str, str] | None = None,
         body: Any = NOTHING,
+        *,
+        caller: web.Request | None = None,
     ) -> Any:
         """Returns the JSON response of the broker; None when the response is empty.
 
-        `raw_path` is percent-encoded. Raises Refused, TopicNotFound (404), and ServiceNotReady, also when the
+        `raw_path` is percent-encoded. `caller` is the request that this call serves: its credentials go on,
+        so that the other broker decides by the same role. Raises Refused, TopicNotFound (404), and ServiceNotReady, also when the
         broker does not respond.
         """
         base = self._base(broker.addresses)
@@ -102,6 +109,7 @@ class Peers:
         url = URL(f"{base}{raw_path}?{urlencode({**(query or {}), AUTHORITATIVE: 'true'})}", encoded=True)
         data = None if body is NOTHING else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
+        headers |= self._credentials(caller)
         if (request_id := request_ids.current()) is not None:
             headers[request_ids.HEADER] = request_id
         try:
@@ -116,6 +124,23 @@ class Peers:
             return _value(answer, broker)
         FAILED.labels(str(status)).inc()
         raise _refusal(status, _reason(answer), broker)
+
+    def _credentials(self, caller: web.Request | None) -> dict[str, str]:
+        """The caller's own Authorization; else our credentials with the caller's role beside them."""
+        if caller is not None and AUTHORIZATION in caller.headers:
+            own = {AUTHORIZATION: caller.headers[AUTHORIZATION]}
+            if AUTH_METHOD in caller.headers:
+                own[AUTH_METHOD] = caller.headers[AUTH_METHOD]
+            return own
+        principal = None if caller is None else caller.get(PRINCIPAL)
+        try:
+            token = self._client.token()
+        except OSError as error:
+            raise ServiceNotReady(f"the token for other brokers cannot be read: {error.strerror}") from error
+        found = {AUTHORIZATION: f"Bearer {token}"} if token else {}
+        if principal is not None and principal.role is not None:
+            found[ORIGINAL_PRINCIPAL] = principal.original or principal.role
+        return found
 
     async def _exchange(
         self, method: str, url: URL, data: bytes | None, headers: Mapping[str, str]

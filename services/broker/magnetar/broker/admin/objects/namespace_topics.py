@@ -106,7 +106,7 @@ async def on_bundles(
         ]  # The request may name a bundle itself.
         path = "/".join(("", *parts[:_NAMESPACE_SEGMENTS], str(bundle), *what))
         try:
-            await call.request.app[PEERS].ask(owner, call.request.method, path)
+            await call.request.app[PEERS].ask(owner, call.request.method, path, caller=call.request)
         except TopicNotFound:
             return False
         return True

@@ -161,7 +161,7 @@ async def ask_owner(call: Call, owner: BrokerRegistration, name: TopicName, ask:
     query = {key: value for key, value in call.request.query.items() if key != AUTHORITATIVE}
     peers, raw_path = call.request.app[PEERS], f"{path}/{ask.verb}" if ask.verb else path
     try:
-        return await peers.ask(owner, ask.method, raw_path, query, ask.body)
+        return await peers.ask(owner, ask.method, raw_path, query, ask.body, caller=call.request)
     except (Refused, TopicNotFound) as error:
         if _status(error) not in ask.answers:
             raise

@@ -110,7 +110,9 @@ async def _read(call: Call, broker: BrokerRegistration, first: int, count: int) 
 
 async def _ask(call: Call, broker: BrokerRegistration, offset: int, limit: int) -> Any:
     query = {**call.request.query, _HERE: "true", "offset": str(offset), "limit": str(limit)}
-    return await call.request.app[PEERS].ask(broker, "GET", call.request.rel_url.raw_path, query)
+    return await call.request.app[PEERS].ask(
+        broker, "GET", call.request.rel_url.raw_path, query, caller=call.request
+    )
 
 
 async def _in_order(call: Call) -> list[TopicView]:
