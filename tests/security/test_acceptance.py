@@ -1,4 +1,4 @@
-"""What has to work, and what has to be refused, with all of security on at once."""
+"""Operations that must work and operations that must be refused, with all of security on at once."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ NAMES = {"tenant": "m", "namespace": "n", "domain": "persistent", "bundle": "0x0
 AT_ONCE = 32
 
 
-class Nobody:
+class NoBroker:
     """A broker of which only the table is due."""
 
     class config:
@@ -54,7 +54,7 @@ def path_of(route: Route) -> str:
 
 
 def test_every_route_answers_each_caller_as_its_class_says(secured: Secured) -> None:
-    table = routes(Nobody())  # type: ignore[arg-type]
+    table = routes(NoBroker())  # type: ignore[arg-type]
     wrong, calls = asyncio.run(_all(secured.http_url, table))
     print(f"{calls} calls")
     assert calls > 1_000

@@ -7,11 +7,16 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from magnetar.broker.admin.edge import peers
+from magnetar.broker.admin.edge.call import PRINCIPAL
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.peers import Peers
 from magnetar.common.errors import ServiceNotReady, TopicNotFound
 from magnetar.common.metadata.values import BrokerRegistration
+from magnetar.common.security.principal import Principal
+from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
 
 from tests.unit.broker.admin.fake_cluster import OtherBroker, answered, registration
 
@@ -114,3 +119,55 @@ def test_requests_do_not_wait_for_a_broker_that_left_the_cluster(
             await asked
 
     asking([b"HTTP/1.1 200 X\r\n"], body, gone)
+
+
+def request_of(headers: dict[str, str], principal: Principal | None) -> web.Request:
+    found = make_mocked_request("GET", "/", headers=headers)
+    if principal is not None:
+        found[PRINCIPAL] = principal
+    return found
+
+
+@pytest.mark.parametrize(
+    ("headers", "principal", "sent"),
+    [
+        ({}, None, {"Authorization": "Bearer ours"}),
+        ({}, Principal("alice"), {"Authorization": "Bearer ours", "X-Original-Principal": "alice"}),
+        (
+            {},
+            Principal("proxy", "alice"),
+            {"Authorization": "Bearer ours", "X-Original-Principal": "alice"},
+        ),
+        ({"Authorization": "Bearer theirs"}, Principal("alice"), {"Authorization": "Bearer theirs"}),
+        (
+            {
+                "Authorization": "Basic x",
+                "X-Pulsar-Auth-Method-Name": "basic",
+                "X-Original-Principal": "admin",
+            },
+            Principal("alice"),
+            {"Authorization": "Basic x", "X-Pulsar-Auth-Method-Name": "basic"},
+        ),
+    ],
+)
+def test_the_caller_s_credentials_go_on_and_else_ours_with_the_caller_s_role(
+    headers: dict[str, str], principal: Principal | None, sent: dict[str, str]
+) -> None:
+    client = BrokerClientConfig(plugin="token", parameters="token:ours")
+
+    async def run() -> None:
+        asker = Peers(lambda broker_id, run: True, client=client)
+        assert asker._credentials(request_of(headers, principal)) == sent
+        await asker.close()
+
+    asyncio.run(run())
+
+
+def test_without_security_calls_carry_no_credentials() -> None:
+    async def run() -> None:
+        asker = Peers(lambda broker_id, run: True)
+        assert asker._credentials(request_of({}, None)) == {}
+        assert asker._credentials(None) == {}
+        await asker.close()
+
+    asyncio.run(run())

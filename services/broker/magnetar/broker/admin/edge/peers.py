@@ -100,8 +100,8 @@ class Peers:
         """Returns the JSON response of the broker; None when the response is empty.
 
         `raw_path` is percent-encoded. `caller` is the request that this call serves: its credentials go on,
-        so that the other broker decides by the same role. Raises Refused, TopicNotFound (404), and ServiceNotReady, also when the
-        broker does not respond.
+        so that the other broker decides by the same role. Raises Refused, TopicNotFound (404), and
+        ServiceNotReady, also when the broker does not respond.
         """
         base = self._base(broker.addresses)
         if not base:
