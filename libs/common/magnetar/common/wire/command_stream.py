@@ -23,6 +23,10 @@ class CommandStream:
         self._data = b""
         self._position = 0
 
+    def allow(self, frame_bytes_max: int) -> None:
+        """Sets the longest frame from here on."""
+        self._frame_bytes_max = frame_bytes_max
+
     def receive_data(self, data: bytes) -> None:
         """Adds received bytes; every earlier command must have been read."""
         assert not self._data, "commands are left from the bytes before"

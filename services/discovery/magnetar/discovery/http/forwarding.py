@@ -22,10 +22,9 @@ from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.security.http_headers import ORIGINAL_PRINCIPAL
-from magnetar.common.security.tls.peer_certificate import peer_certificate
+from magnetar.common.security.http_headers import AUTH_METHOD, ORIGINAL_PRINCIPAL
 from magnetar.discovery.config import ProxyConfig
-from magnetar.discovery.handlers.handshake import role_of
+from magnetar.discovery.http.carried_credentials import carried_credentials
 from magnetar.discovery.transport.broker_access import BrokerAccess
 
 log = get_logger(__name__)
@@ -67,7 +66,8 @@ _OF_ONE_CONNECTION: Final = frozenset(
 # The request id may be another one here. Discovery has checked the origin: a broker has another name, so that
 # every page would be one of another site.
 _OF_ONE_REQUEST: Final = _OF_ONE_CONNECTION | {
-    "host", "origin", "content-length", "expect", request_ids.HEADER.lower(), ORIGINAL_PRINCIPAL.lower()
+    "host", "origin", "content-length", "expect", request_ids.HEADER.lower(),
+    "authorization", AUTH_METHOD.lower(), ORIGINAL_PRINCIPAL.lower(),
 }  # fmt: skip
 
 Headers = list[tuple[str, str]]
@@ -119,15 +119,18 @@ class HttpForwarder:
             late = refused(408, f"the body did not arrive in {BODY_S:g} s")
             late.force_close()
             return late
-        headers = [*_passed_on(request.headers.items(), _OF_ONE_REQUEST), ("Via", f"1.1 {_VIA}")]
-        if self._access.as_proxy and "Authorization" not in request.headers:
-            certificate = None if request.transport is None else peer_certificate(request.transport)
-            if certificate is not None:
-                headers.append((ORIGINAL_PRINCIPAL, role_of(certificate)))
+        credentials = carried_credentials(request, as_proxy=self._access.as_proxy)
+        headers = [
+            *_passed_on(request.headers.items(), _OF_ONE_REQUEST),
+            *credentials.headers,
+            ("Via", f"1.1 {_VIA}"),
+        ]
         if (request_id := request_ids.current()) is not None:
             headers.append((request_ids.HEADER, request_id))
         for _ in range(HOPS_MAX):
-            answer = await self._first_answer(request.method, brokers, asked, headers, body)
+            answer = await self._first_answer(
+                request.method, brokers, asked, headers, body, as_proxy=credentials.as_proxy
+            )
             if isinstance(answer, web.Response):
                 return answer
             async with answer:
@@ -151,6 +154,8 @@ class HttpForwarder:
         asked: str,
         headers: Headers,
         body: bytes,
+        *,
+        as_proxy: bool,
     ) -> aiohttp.ClientResponse | web.Response:
         why = "no broker is available"
         for broker in brokers:
@@ -163,7 +168,7 @@ class HttpForwarder:
                     headers=headers,
                     data=body or None,
                     allow_redirects=False,
-                    ssl=self._access.context() or True,
+                    ssl=self._access.context(shows_certificate=as_proxy) or True,
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError) as error:
                 why = f"broker {broker.broker_id} cannot be reached: {error}"
@@ -265,7 +270,8 @@ def _http_url(broker: BrokerRegistration) -> str:
 
 
 def _http_urls(broker: BrokerRegistration) -> list[str]:
-    return [each.http_url for each in (broker.addresses, *broker.listeners.values()) if each.http_url]
+    found = (broker.addresses, *broker.listeners.values())
+    return [url for each in found for url in (each.http_url, each.http_url_tls) if url]
 
 
 def _netloc(url: str) -> str:

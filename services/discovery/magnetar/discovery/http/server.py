@@ -70,7 +70,12 @@ _OWN: Final = frozenset({*health_pages.PATHS, "/health", "/status.html", "/metri
 _METRICS: Final = {"/metrics", "/metrics/"}
 """Open unless authenticateMetricsEndpoint is set."""
 
-_STATUS: Final[dict[type[MagnetarError], int]] = {InvalidName: 412, TopicNotFound: 404, NotAllowed: 405}
+_STATUS: Final[dict[type[MagnetarError], int]] = {
+    InvalidName: 412,
+    TopicNotFound: 404,
+    NotAllowed: 405,
+    AuthenticationFailed: 401,
+}
 
 
 class HttpEdge(AppEdge):
@@ -161,8 +166,8 @@ async def _redirect(discovery: Discovery, request: web.Request) -> web.Response:
     found = addresses_of(broker, listener)
     url = found.http_url or broker.addresses.http_url
     if request.secure or not url:
-        # A client that came by HTTPS is sent on by HTTPS, where the broker has it.
-        url = found.http_url_tls or broker.addresses.http_url_tls or url
+        # Clients send credentials again to where they are sent: never from HTTPS to HTTP.
+        url = found.http_url_tls or broker.addresses.http_url_tls
     if not url:
         raise ServiceNotReady(f"broker {broker.broker_id} has no HTTP address")
     if urlsplit(url).netloc.lower() == request.host.lower():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from magnetar.common.errors import ServiceNotReady
@@ -26,10 +27,12 @@ class BrokerAccess:
         """Raises ConfigError when a certificate cannot be used."""
         self._config = config
         self._tls: ClientTls | None = None
+        self._without_certificate: ClientTls | None = None
         if tls:
             from magnetar.common.security.tls.client_context import ClientTls
 
             self._tls = ClientTls(config.files())
+            self._without_certificate = ClientTls(replace(config.files(), certificate="", key=""))
         self.as_proxy = tls and bool(config.files().certificate)
         """Whether links show a certificate of discovery's, so that it may name its client's role."""
 
@@ -43,9 +46,10 @@ class BrokerAccess:
         addresses = broker.addresses
         return reached_at(broker, addresses.broker_url_tls if self._tls else addresses.broker_url)
 
-    def context(self) -> ssl.SSLContext | None:
+    def context(self, *, shows_certificate: bool = True) -> ssl.SSLContext | None:
         """Return the TLS context of a new connection; None without TLS."""
-        return None if self._tls is None else self._tls.context()
+        tls = self._tls if shows_certificate else self._without_certificate
+        return None if tls is None else tls.context()
 
     def connect_command(self) -> bytes:
         """Return the Connect of a link of discovery's own. Raises ServiceNotReady without its token.

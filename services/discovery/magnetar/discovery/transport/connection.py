@@ -35,6 +35,9 @@ log = get_logger(__name__)
 FRAME_BYTES_MAX: Final = 128 * 1024
 """Maximum frame size of a lookup connection, in bytes; only brokers need longer frames."""
 
+FIRST_FRAME_BYTES_MAX: Final = 64 * 1024
+"""Maximum frame size, in bytes, of a client that has not authenticated."""
+
 REQUESTS_MAX: Final = 1_000
 """Maximum concurrent requests of one connection; further ones get TooManyRequests."""
 
@@ -56,6 +59,8 @@ class ConnectionSet(Protocol):
 
     def add(self, connection: Connection) -> None: ...
     def discard(self, connection: Connection) -> None: ...
+    def admit(self, connection: Connection) -> None:
+        """The connection has authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,8 @@ class Environment:
     connections: ConnectionSet
     spawn: Callable[[Coroutine[Any, Any, Any], str], object]
     keep_alive_s: float
+    connect_timeout_s: float
+    """Seconds until the first check of a new connection, by which it must have sent Connect."""
     refusals: LogLimit = field(default_factory=LogLimit)
     breaches: LogLimit = field(default_factory=LogLimit)
 
@@ -80,6 +87,7 @@ class Connection(asyncio.Protocol):
         "_connected",
         "_environment",
         "_heard",
+        "_host",
         "_identity",
         "_looked_again",
         "_loop",
@@ -97,7 +105,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._loop = asyncio.get_running_loop()
-        self._stream = CommandStream(FRAME_BYTES_MAX)
+        is_checked = environment.services.authenticator is not None
+        self._stream = CommandStream(FIRST_FRAME_BYTES_MAX if is_checked else FRAME_BYTES_MAX)
         self._out: list[bytes] | None = None
         self._requests = 0
         self._open = False
@@ -119,14 +128,20 @@ class Connection(asyncio.Protocol):
         host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
         return f"{host}:{port}"
 
+    @property
+    def host(self) -> str:
+        """The client's host, without its port."""
+        return self._host
+
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
         self._certificate = peer_certificate(transport)
+        self._host = self.address.rpartition(":")[0]
         self._open = True
-        self._timer = self._loop.call_later(self._environment.keep_alive_s, self._check_alive)
+        self._timer = self._loop.call_later(self._environment.connect_timeout_s, self._check_alive)
         self._environment.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -251,6 +266,8 @@ class Connection(asyncio.Protocol):
         self._authenticating = False
         if self._open:
             self._connected = True
+            self._stream.allow(FRAME_BYTES_MAX)
+            self._environment.connections.admit(self)
             self._write(connected(command))
 
     def close_if_revoked(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,14 @@ class Listener:
     ) -> None:
         self._config = config
         self._proxy = proxy
-        self._environment = Environment(services, proxy, self, spawn, float(config.keep_alive_interval_s))
+        self._authentication = services.config.authentication
+        keep_alive_s = float(config.keep_alive_interval_s)
+        connect_timeout_s = (
+            keep_alive_s if services.authenticator is None else self._authentication.connect_timeout_ms / 1000
+        )
+        self._environment = Environment(services, proxy, self, spawn, keep_alive_s, connect_timeout_s)
+        self._unauthenticated: set[Connection] = set()
+        self._unauthenticated_by_host: Counter[str] = Counter()
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._tls_socket: socket.socket | None = None
@@ -57,7 +65,34 @@ class Listener:
                 TooManyRequests(f"too many connections (maxConcurrentInboundConnections={limit}); try again")
             )
 
+        elif self._environment.services.authenticator is not None and self._are_too_many_unauthenticated(
+            connection
+        ):
+            REFUSED_CONNECTIONS.inc()
+            connection.close()
+
+    def _are_too_many_unauthenticated(self, connection: Connection) -> bool:
+        if self._environment.services.authenticator is None:
+            return False
+        self._unauthenticated.add(connection)
+        self._unauthenticated_by_host[connection.host] += 1
+        limit = self._authentication.unauthenticated_connections_max
+        per_host = self._authentication.unauthenticated_connections_per_ip_max
+        return bool(
+            (limit and len(self._unauthenticated) > limit)
+            or (per_host and self._unauthenticated_by_host[connection.host] > per_host)
+        )
+
+    def admit(self, connection: Connection) -> None:
+        """The connection has authenticated or is gone: it counts no longer against these limits."""
+        if connection in self._unauthenticated:
+            self._unauthenticated.discard(connection)
+            self._unauthenticated_by_host[connection.host] -= 1
+            if not self._unauthenticated_by_host[connection.host]:
+                del self._unauthenticated_by_host[connection.host]
+
     def discard(self, connection: Connection) -> None:
+        self.admit(connection)
         CONNECTIONS.labels(ASKING).dec()
         self._connections.discard(connection)
 
