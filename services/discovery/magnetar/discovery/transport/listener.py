@@ -64,10 +64,7 @@ class Listener:
             connection.refuse(
                 TooManyRequests(f"too many connections (maxConcurrentInboundConnections={limit}); try again")
             )
-
-        elif self._environment.services.authenticator is not None and self._are_too_many_unauthenticated(
-            connection
-        ):
+        elif self._are_too_many_unauthenticated(connection):
             REFUSED_CONNECTIONS.inc()
             connection.close()
 
