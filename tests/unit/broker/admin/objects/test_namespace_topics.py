@@ -40,7 +40,7 @@ def asked_of(
     """What comes of POST .../unsubscribe/s, and the paths that others were asked for."""
     paths: list[str] = []
 
-    async def ask(broker: Any, method: str, path: str) -> None:
+    async def ask(broker: Any, method: str, path: str, *, caller: object) -> None:
         paths.append(f"{broker.broker_id} {method} {path}")
         found = answer(path)
         if found is not None:

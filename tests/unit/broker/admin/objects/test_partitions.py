@@ -29,7 +29,7 @@ class Asked:
         self.paths: list[tuple[str, str, str, Any]] = []
         self._answer = answer
 
-    async def ask(self, broker: Any, method: str, path: str, query: Any, body: Any) -> Any:
+    async def ask(self, broker: Any, method: str, path: str, query: Any, body: Any, *, caller: object) -> Any:
         self.paths.append((broker.broker_id, method, path, dict(query)))
         await asyncio.sleep(0)
         found = self._answer(path)
