@@ -11,7 +11,7 @@ from magnetar.common.control.config import ControlTlsConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
 from magnetar.common.security.authentication.config import AuthenticationConfig
-from magnetar.common.security.authentication.provider_table import authentication_problems
+from magnetar.common.security.authentication.provider_table import TLS_PROVIDER, authentication_problems
 from magnetar.common.security.authorization.config import AuthorizationConfig, authorization_problems
 from magnetar.common.security.services.config import MetadataAccessConfig
 from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
@@ -187,7 +187,14 @@ class DiscoveryConfig:
             found.append("servicePort and servicePortTls are both empty: give one of them")
         if listener.web_service_port is None and listener.web_service_port_tls is None:
             found.append("webServicePort and webServicePortTls are both empty: give one of them")
-        found += tls_problems(self.tls, listener.tls_ports) + self.broker_client.problems()
+        found += (
+            tls_problems(
+                self.tls,
+                listener.tls_ports,
+                certificates_are_identities=TLS_PROVIDER in self.authentication.providers,
+            )
+            + self.broker_client.problems()
+        )
         found += authentication_problems(self.authentication)
         found += authorization_problems(self.authentication.enabled, self.authorization)
         return found + self.metadata_access.problems(url) + self.control_tls.problems()

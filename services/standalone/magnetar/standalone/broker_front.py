@@ -15,6 +15,7 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.listener_config import ListenerConfig
 from magnetar.common.runtime.blocking import BlockingPool
+from magnetar.common.security.authentication.provider_table import TLS_PROVIDER
 from magnetar.common.security.tls.config import tls_problems
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.standalone.lazy_http import Edge, LazyHttp
@@ -146,7 +147,11 @@ def contradictions(config: BrokerConfig, others: Mapping[str, int]) -> list[str]
     that are not positive are none.
     """
     listener = config.listener
-    problems = listener_problems(listener) + tls_problems(config.tls, listener.tls_ports)
+    problems = listener_problems(listener) + tls_problems(
+        config.tls,
+        listener.tls_ports,
+        certificates_are_identities=TLS_PROVIDER in config.authentication.providers,
+    )
     problems += config.broker_client.problems()
     if listener.broker_service_port is None and listener.broker_service_port_tls is None:
         problems.append("brokerServicePort and brokerServicePortTls are both empty: give one of them")

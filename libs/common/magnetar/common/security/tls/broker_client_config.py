@@ -47,6 +47,7 @@ class BrokerClientConfig:
         'What the plug-in needs: {"tlsCertFile":FILE,"tlsKeyFile":FILE} or tlsCertFile:FILE,tlsKeyFile:FILE; '
         "token:TEXT or file:///FILE.",
         key="brokerClientAuthenticationParameters",
+        secret=True,
     )
     verify_hostname: bool = setting(
         True,
