@@ -14,6 +14,8 @@ from bench.frames import simple_frame
 from tests.security.conftest import Secured, token
 from tests.security.test_acceptance import exchange
 
+pytestmark = pytest.mark.full
+
 
 def test_connections_that_never_authenticate_leave_others_served(
     secured: Secured, connect: Callable[..., pulsar.Client]

@@ -17,6 +17,8 @@ from magnetar.common.security.authorization.operations import Operation
 
 from tests.security.conftest import Secured, bearer
 
+pytestmark = pytest.mark.full
+
 CALLERS = ("", "unknown", "consumer", "producer", "stranger", "admin", "root")
 """Roles by their tokens; the first sends no credential and is the anonymous role."""
 

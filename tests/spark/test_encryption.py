@@ -18,6 +18,8 @@ from tests.integration.rest import Rest
 from tests.spark.offload_runs import run_in_session
 from tests.spark.servers import SparkServer, close_ledgers, publish
 
+pytestmark = pytest.mark.full
+
 CHUNKED_BYTES = 6_000_000
 """More than a message may have."""
 
