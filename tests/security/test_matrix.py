@@ -11,6 +11,7 @@ import re
 from typing import ClassVar
 
 import aiohttp
+import pytest
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.table import routes
 from magnetar.common.security.authorization.operations import Operation
