@@ -7,8 +7,9 @@ import ssl
 import pytest
 from magnetar.common.errors import AuthenticationFailed
 from magnetar.common.security.certificates import Authority
+from magnetar.common.wire.auth_method import method_of
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandConnect
-from magnetar.discovery.handlers.handshake import carry_credentials, method_of
+from magnetar.discovery.handlers.handshake import carry_credentials
 
 
 def connect(**fields: object) -> BaseCommand:

@@ -21,8 +21,8 @@ from magnetar.common.security.identity import NONE, Credential
 from magnetar.common.security.principal import Principal
 from magnetar.common.security.proxy_roles import role_problem
 from magnetar.common.wire import commands
+from magnetar.common.wire.auth_method import method_of
 from magnetar.common.wire.pulsar_pb2 import (
-    AuthMethod,
     CommandConnect,
     CommandPing,
     CommandPong,
@@ -107,7 +107,7 @@ async def _identify(
     Raises AuthenticationFailed, ServiceNotReady.
     """
     host = host_of(client)
-    method = _method(command)
+    method = method_of(command)
     identity = await authenticator.authenticate(
         Credential(method, command.auth_data, client.peer.certificate), host
     )
@@ -141,14 +141,6 @@ def _check_roles(client: Client, command: CommandConnect, role: str, original: s
         if count:
             log.info("invalid roles", peer=client.peer.address, role=role, reason=problem, connections=count)
         raise Unauthorized("Invalid roles.")
-
-
-def _method(command: CommandConnect) -> str:
-    if command.HasField("auth_method_name"):
-        return command.auth_method_name
-    if command.HasField("auth_method"):
-        return AuthMethod.Name(command.auth_method).removeprefix("AuthMethod").lower()
-    return NONE
 
 
 def handle_ping(client: Client, command: CommandPing) -> None:

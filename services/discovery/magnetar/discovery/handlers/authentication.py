@@ -7,8 +7,8 @@ import time
 from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.common.security.identity import Credential, Identity
 from magnetar.common.security.principal import Principal
+from magnetar.common.wire.auth_method import method_of
 from magnetar.common.wire.pulsar_pb2 import CommandConnect
-from magnetar.discovery.handlers.handshake import method_of
 
 
 async def authenticate(

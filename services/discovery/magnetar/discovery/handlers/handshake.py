@@ -6,10 +6,11 @@ from importlib.metadata import version
 from typing import Final
 
 from magnetar.common.errors import AuthenticationFailed, ProtocolError
-from magnetar.common.security.identity import NONE, TLS
+from magnetar.common.security.identity import TLS
 from magnetar.common.wire import commands
+from magnetar.common.wire.auth_method import method_of
 from magnetar.common.wire.frame import MESSAGE_BYTES_MAX, encode_command
-from magnetar.common.wire.pulsar_pb2 import AuthMethod, BaseCommand, CommandConnect, FeatureFlags
+from magnetar.common.wire.pulsar_pb2 import BaseCommand, FeatureFlags
 
 NAME: Final = "Magnetar discovery"
 """Prefix of the version string of every discovery release."""
@@ -41,15 +42,6 @@ def connected(command: BaseCommand) -> bytes:
         max_message_size=MESSAGE_BYTES_MAX,
         feature_flags=_FLAGS,
     )
-
-
-def method_of(connect: CommandConnect) -> str:
-    """Return the authentication method that a Connect names, in Pulsar's old form as well."""
-    if connect.HasField("auth_method_name"):
-        return connect.auth_method_name
-    if connect.HasField("auth_method"):
-        return AuthMethod.Name(connect.auth_method).removeprefix("AuthMethod").lower()
-    return NONE
 
 
 def carry_credentials(command: BaseCommand, certificate: bytes | None, *, as_proxy: bool) -> None:
