@@ -10,8 +10,7 @@ from magnetar.common.config.settings import setting
 from magnetar.common.control.config import ControlTlsConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
-from magnetar.common.security.authentication.config import AuthenticationConfig
-from magnetar.common.security.authentication.provider_table import TLS_PROVIDER, authentication_problems
+from magnetar.common.security.authentication.config import TLS_PROVIDER, AuthenticationConfig
 from magnetar.common.security.authorization.config import AuthorizationConfig, authorization_problems
 from magnetar.common.security.services.config import MetadataAccessConfig
 from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
@@ -195,7 +194,6 @@ class DiscoveryConfig:
             )
             + self.broker_client.problems()
         )
-        found += authentication_problems(self.authentication)
         found += authorization_problems(self.authentication.enabled, self.authorization)
         return found + self.metadata_access.problems(url) + self.control_tls.problems()
 

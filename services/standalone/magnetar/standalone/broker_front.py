@@ -15,7 +15,7 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.listener_config import ListenerConfig
 from magnetar.common.runtime.blocking import BlockingPool
-from magnetar.common.security.authentication.provider_table import TLS_PROVIDER
+from magnetar.common.security.authentication.config import TLS_PROVIDER
 from magnetar.common.security.tls.config import tls_problems
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.standalone.lazy_http import Edge, LazyHttp

@@ -12,6 +12,7 @@ from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.runtime.blocking import ThreadPool
+from magnetar.common.security.authentication.provider_table import authentication_problems
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.discovery.discovery import Discovery
 from magnetar.standalone.lazy_http import Edge, LazyHttp
@@ -75,7 +76,7 @@ class DiscoveryProcess:
 
     async def _start(self) -> None:
         config = self._config
-        problems = config.problems()
+        problems = config.problems() + authentication_problems(config.authentication)
         if problems:
             raise ConfigError(listed("invalid configuration", problems))
         listener = config.listener

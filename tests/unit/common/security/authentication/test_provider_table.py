@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from magnetar.common.errors import ConfigError
-from magnetar.common.security.authentication.config import AuthenticationConfig, TokenConfig
+from magnetar.common.security.authentication.config import TLS_PROVIDER, AuthenticationConfig, TokenConfig
 from magnetar.common.security.authentication.provider_table import (
     BASIC_PROVIDER,
     OPENID_PROVIDER,
-    TLS_PROVIDER,
     TOKEN_PROVIDER,
     authentication_problems,
     open_authenticator,

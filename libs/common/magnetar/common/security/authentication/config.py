@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from magnetar.common.config.settings import setting
+
+PACKAGE: Final = "org.apache.pulsar.broker.authentication."
+"""Package of the class names of Pulsar's providers."""
+
+TLS_PROVIDER: Final = f"{PACKAGE}AuthenticationProviderTls"
+"""The provider that takes client certificates for identities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

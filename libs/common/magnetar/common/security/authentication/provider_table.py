@@ -8,7 +8,7 @@ from typing import Final
 from magnetar.common.errors import ConfigError
 from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.common.security.authentication.basic import BasicProvider
-from magnetar.common.security.authentication.config import AuthenticationConfig
+from magnetar.common.security.authentication.config import PACKAGE, TLS_PROVIDER, AuthenticationConfig
 from magnetar.common.security.authentication.issuer_http import IssuerHttp
 from magnetar.common.security.authentication.openid import OpenIdProvider
 from magnetar.common.security.authentication.provider import Provider
@@ -16,12 +16,9 @@ from magnetar.common.security.authentication.slots import Slots
 from magnetar.common.security.authentication.tls import TlsProvider
 from magnetar.common.security.authentication.token import TokenProvider
 
-_PACKAGE: Final = "org.apache.pulsar.broker.authentication."
-
-TLS_PROVIDER: Final = f"{_PACKAGE}AuthenticationProviderTls"
-TOKEN_PROVIDER: Final = f"{_PACKAGE}AuthenticationProviderToken"
-BASIC_PROVIDER: Final = f"{_PACKAGE}AuthenticationProviderBasic"
-OPENID_PROVIDER: Final = f"{_PACKAGE}oidc.AuthenticationProviderOpenID"
+TOKEN_PROVIDER: Final = f"{PACKAGE}AuthenticationProviderToken"
+BASIC_PROVIDER: Final = f"{PACKAGE}AuthenticationProviderBasic"
+OPENID_PROVIDER: Final = f"{PACKAGE}oidc.AuthenticationProviderOpenID"
 
 PROVIDERS: Final = (TLS_PROVIDER, TOKEN_PROVIDER, BASIC_PROVIDER, OPENID_PROVIDER)
 """The class names that can be configured."""
