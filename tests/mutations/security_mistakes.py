@@ -181,7 +181,8 @@ AUTHORIZATION: Final = (
         "a proxy's own role is not asked for the right to produce",
         f"{_AUTHORIZATION}decisions.py",
         "        return self._allowed(principal.role, rights, PRODUCE) and (",
-        "        return (principal.original is not None or self._allowed(principal.role, rights, PRODUCE)) and (",
+        "        known = principal.original is not None or self._allowed(principal.role, rights, PRODUCE)\n"
+        "        return known and (",
         (_BOTH,),
     ),
     Mistake(
@@ -260,7 +261,10 @@ CONNECTIONS: Final = (
         "a client behind a proxy names method tls and becomes the proxy",
         f"{_HANDLERS}connect.py",
         "        Credential(original_method, command.original_auth_data.encode()), host",
-        "        Credential(original_method, command.original_auth_data.encode(), client.peer.certificate), host",
+        "        Credential(\n"
+        "            original_method, command.original_auth_data.encode(), client.peer.certificate\n"
+        "        ),\n"
+        "        host,",
         (f"{_CONNECT}::test_the_certificate_of_a_proxy_is_not_its_clients",),
     ),
     Mistake(
@@ -500,7 +504,10 @@ DISCOVERY: Final = (
         "                elif self._authenticating:\n                    raise ProtocolError(",
         "                elif self._authenticating:\n                    self._handle(command)\n"
         "                elif False:\n                    raise ProtocolError(",
-        ("tests/property/security/test_discovery_states.py",),
+        (
+            f"{_UNIT_DISCOVERY}transport/test_connection.py::"
+            "test_a_command_while_credentials_are_checked_ends_the_connection",
+        ),
     ),
 )
 

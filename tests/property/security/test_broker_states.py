@@ -11,7 +11,7 @@ import asyncio
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.property.security.rights import SUBSCRIPTION, TOKENS, Lists, Sent, accepted
 from tests.property.security.wire_client import (
@@ -77,6 +77,8 @@ class BrokerStates(RuleBasedStateMachine):
 
     @rule(sent=CONNECTS | CREDENTIALS, after=st.just(b"") | COMMANDS, turns=st.integers(0, 3))
     def connect(self, sent: Sent, after: bytes, turns: int) -> None:
+        if not self.end.connection.connected:
+            self.reconnect()
         if not self.has_sent:
             self.end.guard.roles = accepted(
                 sent,
@@ -102,21 +104,32 @@ class BrokerStates(RuleBasedStateMachine):
             self.token = sent.original_data.encode() if is_token else None
             self.renewed = roles[1] if is_token else None
 
+    @precondition(lambda self: self.has_sent)
     @rule(data=COMMANDS, turns=st.integers(0, 3))
     def command(self, data: bytes, turns: int) -> None:
         if not self.end.is_connected:
             self.is_certain = False
         self._feed(data, turns)
 
+    @precondition(lambda self: self.has_sent)
     @rule(data=ANSWERS, turns=st.integers(0, 2))
     def answer(self, data: bytes, turns: int) -> None:
         self.is_certain, self.token = False, None
         self._feed(data, turns)
 
-    @rule(data=st.binary(min_size=1, max_size=40), turns=st.integers(0, 2))
-    def garbage(self, data: bytes, turns: int) -> None:
+    @precondition(lambda self: not self.has_sent)
+    @rule(data=COMMANDS | ANSWERS | st.binary(min_size=1, max_size=40), turns=st.integers(0, 2))
+    def begin_otherwise(self, data: bytes, turns: int) -> None:
         self.is_certain = False
         self._feed(data, turns)
+
+    @precondition(lambda self: self.end.is_connected)
+    @rule(role=st.sampled_from(["consumer", "producer", "keeper", "stranger", "unknown"]), data=COMMANDS)
+    def commands_of_a_new_client(self, role: str, data: bytes) -> None:
+        self.reconnect()
+        self.connect(Sent("token", role.encode()), b"", 0)
+        self._settle()
+        self.command(data, 3)
 
     @rule()
     def settle(self) -> None:

@@ -7,13 +7,14 @@ More examples: HYPOTHESIS_PROFILE=explore.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
@@ -49,6 +50,7 @@ from tests.property.security.wire_client import (
 
 BROKER = "pulsar://b:6650"
 DISCOVERY = "discovery"
+CLIENTS = (b"consumer", b"stranger", b"unknown", b"proxy")
 
 
 class Lookups:
@@ -248,6 +250,8 @@ class DiscoveryStates(RuleBasedStateMachine):
         sent=CONNECTS | CREDENTIALS, to=st.booleans(), after=st.just(b"") | COMMANDS, turns=st.integers(0, 3)
     )
     def connect(self, sent: Sent, to: bool, after: bytes, turns: int) -> None:
+        if self.end.pipe.is_closing():
+            self.reconnect()
         if not self.has_sent:
             given: dict[str, Any] = {"certificate": self.certificate, "anonymous": self.anonymous}
             self.is_carried, self.is_certain = to, not after
@@ -259,16 +263,31 @@ class DiscoveryStates(RuleBasedStateMachine):
             self.is_certain = False
         self._feed(connect_frame(sent, BROKER if to else None) + after, turns)
 
+    @precondition(lambda self: self.has_sent)
     @rule(data=COMMANDS, turns=st.integers(0, 3))
     def command(self, data: bytes, turns: int) -> None:
         if self.tasks.running or not self.has_sent:
             self.is_certain = False
         self._feed(data, turns)
 
-    @rule(data=ANSWERS | st.binary(min_size=1, max_size=40), turns=st.integers(0, 2))
-    def answer(self, data: bytes, turns: int) -> None:
+    @rule(data=ANSWERS | st.binary(min_size=1, max_size=40), turns=st.integers(0, 2), late=st.booleans())
+    def answer(self, data: bytes, turns: int, late: bool) -> None:
+        if late and not self.has_sent:
+            return
         self.is_certain = False
         self._feed(data, turns)
+
+    @rule(
+        sent=st.sampled_from([Sent("tls"), *(Sent("token", token) for token in CLIENTS)]),
+        forged=st.sampled_from([None, "root", "consumer"]),
+        to=st.booleans(),
+        data=COMMANDS,
+    )
+    def commands_of_a_new_client(self, sent: Sent, forged: str | None, to: bool, data: bytes) -> None:
+        self.reconnect()
+        self.connect(replace(sent, original=forged), to, b"", 0)
+        self._settle()
+        self.command(data, 3)
 
     @rule()
     def settle(self) -> None:

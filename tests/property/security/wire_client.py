@@ -299,5 +299,12 @@ COMMAND_FRAMES: Final = [
     for frame in topic_commands(namespace, subscription).values()
 ]
 
-COMMANDS: Final = st.lists(st.sampled_from(COMMAND_FRAMES), min_size=1, max_size=4).map(b"".join)
+_OF_TOPICS: Final = [
+    frame for name, frame in topic_commands("m/n", SUBSCRIPTION).items() if name not in ("SEND", "PING")
+]
+
+COMMANDS: Final = st.one_of(
+    st.lists(st.sampled_from(COMMAND_FRAMES), min_size=1, max_size=4),
+    st.lists(st.sampled_from(_OF_TOPICS), min_size=1, max_size=6),
+).map(b"".join)
 """Bytes of a few commands, which arrive at once."""

@@ -24,7 +24,7 @@ from magnetar.discovery.transport import connection
 from structlog.testing import capture_logs
 
 from tests.unit.common.security.authentication.test_authenticator import Provider, made
-from tests.unit.discovery.front import TOPIC, Front, config, connect_command, with_front
+from tests.unit.discovery.front import TOPIC, Front, RawClient, config, connect_command, with_front
 from tests.unit.discovery.handlers.test_lookups import lookup, partitions
 
 PING = BaseCommand(type=BaseCommand.PING, ping=CommandPing())
@@ -259,5 +259,20 @@ def test_a_credential_that_is_revoked_while_it_is_checked_connects_nobody() -> N
         client = await front.client(connect=connect)
         with pytest.raises(EOFError):
             await client.next()
+
+    with_front(body)
+
+
+def test_a_command_while_credentials_are_checked_ends_the_connection() -> None:
+    async def body(front: Front) -> None:
+        front.discovery._listener._environment.services.authenticator = made("anyone")
+        client = await front.client()
+        assert (await client.ask(PING)).type == BaseCommand.PONG
+        both = RawClient(*await asyncio.open_connection("127.0.0.1", front.discovery.port))
+        front.opened.callback(both.writer.close)
+        both.send(connect_command(), lookup())
+        error = (await both.next()).error
+        assert (error.error, "before Connected" in error.message) == (ServerError.NotAllowedError, True)
+        await both.ended()
 
     with_front(body)
