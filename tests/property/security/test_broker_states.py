@@ -15,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.property.security.rights import SUBSCRIPTION, TOKENS, Lists, Sent, accepted
 from tests.property.security.wire_client import (
-    ANSWERS,
     COMMANDS,
     CONNECTS,
     CREDENTIALS,
+    JUNK,
+    NO_CONNECT,
     Answers,
     BrokerEnd,
     Tasks,
@@ -46,6 +47,7 @@ class BrokerStates(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         self.answers = Answers()
+        self.has_sent = False
         self.end = BrokerEnd(
             self.tasks,
             self.lists,
@@ -54,8 +56,7 @@ class BrokerStates(RuleBasedStateMachine):
             anonymous=self.anonymous,
             original_auth_data=self.original_auth_data,
         )
-        self.has_sent = False
-        self.is_certain = True
+        self.is_certain = False
         """Whether the model knows how the connection stands once it has settled."""
         self.token: bytes | None = None
         """The token whose expiry and revocation count; None when the model does not know it."""
@@ -72,25 +73,47 @@ class BrokerStates(RuleBasedStateMachine):
         self.has_sent = True
         self.loop.run_until_complete(feed())
 
-    def _settle(self) -> None:
-        self.loop.run_until_complete(self.tasks.settle())
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has to begin anew."""
+        return not self.has_sent or not self.end.connection.connected
 
-    @rule(sent=CONNECTS | CREDENTIALS, after=st.just(b"") | COMMANDS, turns=st.integers(0, 3))
-    def connect(self, sent: Sent, after: bytes, turns: int) -> None:
-        if not self.end.connection.connected:
-            self.reconnect()
-        if not self.has_sent:
-            self.end.guard.roles = accepted(
-                sent,
-                self.lists,
-                certificate=self.certificate,
-                anonymous=self.anonymous,
-                original_auth_data=self.original_auth_data,
-            )
-            self.is_certain = not after
-            self._note(sent)
+    def _check(self) -> None:
+        """Settle, and compare with the model how the Connect ended."""
+        self.loop.run_until_complete(self.tasks.settle())
+        if not self.is_certain:
+            return
+        if self.end.guard.roles is None:
+            assert not self.end.is_connected
+            assert self.answers.types == ["ERROR"]
+            assert self.answers.last_error in ("AuthenticationError", "AuthorizationError")
         else:
-            self.is_certain = False
+            assert self.answers.types[0] == "CONNECTED"
+
+    @rule(
+        sent=CONNECTS,
+        before=st.one_of(*[st.just(b"")] * 5, NO_CONNECT),
+        after=st.just(b"") | COMMANDS,
+        turns=st.integers(0, 3),
+    )
+    def connect(self, sent: Sent, before: bytes, after: bytes, turns: int) -> None:
+        """A new connection, of which Connect is mostly the first command."""
+        self._check()
+        self.no_breach()
+        self.end.close()
+        self.loop.run_until_complete(self._open())
+        self.is_certain = not before and not after
+        if before:
+            self._feed(before, turns)
+            return
+        self.end.guard.roles = accepted(
+            sent,
+            self.lists,
+            certificate=self.certificate,
+            anonymous=self.anonymous,
+            original_auth_data=self.original_auth_data,
+        )
+        self._note(sent)
         self._feed(connect_frame(sent) + after, turns)
 
     def _note(self, sent: Sent) -> None:
@@ -104,89 +127,64 @@ class BrokerStates(RuleBasedStateMachine):
             self.token = sent.original_data.encode() if is_token else None
             self.renewed = roles[1] if is_token else None
 
-    @precondition(lambda self: self.has_sent)
-    @rule(data=COMMANDS, turns=st.integers(0, 3))
-    def command(self, data: bytes, turns: int) -> None:
-        if not self.end.is_connected:
-            self.is_certain = False
+    @rule(sent=CREDENTIALS, data=COMMANDS, is_settled=st.booleans(), turns=st.integers(0, 3))
+    def commands(self, sent: Sent, data: bytes, is_settled: bool, turns: int) -> None:
+        """Commands of the client that is there, or of a new one."""
+        if is_settled:
+            self._check()
+        if self.is_over:
+            self.connect(sent, b"", b"", 0)
+            self._check()
+        self.is_certain = self.is_certain and self.end.is_connected
         self._feed(data, turns)
 
     @precondition(lambda self: self.has_sent)
-    @rule(data=ANSWERS, turns=st.integers(0, 2))
-    def answer(self, data: bytes, turns: int) -> None:
+    @rule(data=JUNK, turns=st.integers(0, 2))
+    def junk(self, data: bytes, turns: int) -> None:
+        """Commands of the handshake, at another time."""
         self.is_certain, self.token = False, None
         self._feed(data, turns)
 
-    @precondition(lambda self: not self.has_sent)
-    @rule(data=COMMANDS | ANSWERS | st.binary(min_size=1, max_size=40), turns=st.integers(0, 2))
-    def begin_otherwise(self, data: bytes, turns: int) -> None:
-        self.is_certain = False
-        self._feed(data, turns)
-
-    @precondition(lambda self: self.end.is_connected)
-    @rule(role=st.sampled_from(["consumer", "producer", "keeper", "stranger", "unknown"]), data=COMMANDS)
-    def commands_of_a_new_client(self, role: str, data: bytes) -> None:
-        self.reconnect()
-        self.connect(Sent("token", role.encode()), b"", 0)
-        self._settle()
-        self.command(data, 3)
-
-    @rule()
-    def settle(self) -> None:
-        self._settle()
-        if not self.has_sent or not self.is_certain:
-            return
-        if self.end.guard.roles is None:
-            assert not self.end.is_connected
-            assert self.answers.types == ["ERROR"]
-            assert self.answers.last_error in ("AuthenticationError", "AuthorizationError")
+    @rule(
+        kind=st.sampled_from(["renew", "revoke", "time passes", "look"]),
+        token=st.sampled_from(sorted(TOKENS)),
+    )
+    def credentials(self, kind: str, token: bytes) -> None:
+        if kind != "revoke" and kind != "time passes":
+            self._check()
+        if self.tasks.running:
+            self.is_certain = False
+        if kind == "renew":
+            self._renew(token)
+        elif kind == "revoke":
+            self._revoke(token)
+        elif kind == "look":
+            self._look()
         else:
-            assert self.answers.types[0] == "CONNECTED"
+            self.lists.now += 100
 
-    @rule(token=st.sampled_from(sorted(TOKENS)))
-    def renew(self, token: bytes) -> None:
-        self._settle()
+    def _renew(self, token: bytes) -> None:
         if not self.end.is_connected or self.token is None or self.renewed is None:
             return
         role = self.lists.role(token)
         self._feed(answer_frame(token), 0)
-        self._settle()
+        self.loop.run_until_complete(self.tasks.settle())
         assert self.end.connection.connected == (role == self.renewed)
         assert (self.answers.last_error == "AuthenticationError") == (role is None)
-        self.token, self.expired_looks = token, 0
-        self.is_certain = False
+        self.token, self.expired_looks, self.is_certain = token, 0, False
 
-    @rule(token=st.sampled_from(sorted(TOKENS)))
-    def revoke(self, token: bytes) -> None:
-        if self.tasks.running:
-            self.is_certain = False
+    def _revoke(self, token: bytes) -> None:
         self.lists.revoked.add(token)
         concerned = self.end.is_connected and token == self.token
         self.end.lists_changed()
         assert not (concerned and self.end.connection.connected)
-        self._settle()
 
-    @rule()
-    def time_passes(self) -> None:
-        if self.tasks.running:
-            self.is_certain = False
-        self.lists.now += 100
-
-    @rule()
-    def look(self) -> None:
-        self._settle()
+    def _look(self) -> None:
         if self.end.is_connected and self.token is not None:
             expires_at = TOKENS[self.token][1]
             self.expired_looks += expires_at is not None and self.lists.now >= expires_at
         self.end.look()
         assert self.expired_looks < 2 or not self.end.connection.connected
-
-    @rule()
-    def reconnect(self) -> None:
-        self._settle()
-        self.no_breach()
-        self.end.close()
-        self.loop.run_until_complete(self._open())
 
     @invariant()
     def no_breach(self) -> None:
@@ -197,15 +195,15 @@ class BrokerStates(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "end"):
-            self._settle()
+            self._check()
             self.end.close()
-            self._settle()
+            self.loop.run_until_complete(self.tasks.settle())
             self.loop.close()
             self.no_breach()
 
 
 TestBrokerStates = BrokerStates.TestCase
-TestBrokerStates.settings = settings(stateful_step_count=20)
+TestBrokerStates.settings = settings(stateful_step_count=12)
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,11 @@ from tests.property.security.rights import (
     certificate_of,
 )
 from tests.property.security.wire_client import (
-    ANSWERS,
     COMMANDS,
     CONNECTS,
     CREDENTIALS,
+    JUNK,
+    NO_CONNECT,
     Answers,
     BrokerEnd,
     Pipe,
@@ -50,7 +51,6 @@ from tests.property.security.wire_client import (
 
 BROKER = "pulsar://b:6650"
 DISCOVERY = "discovery"
-CLIENTS = (b"consumer", b"stranger", b"unknown", b"proxy")
 
 
 class Lookups:
@@ -224,8 +224,7 @@ class DiscoveryStates(RuleBasedStateMachine):
     async def _open(self) -> None:
         self.answers = Answers()
         self.has_sent = False
-        self.is_carried = False
-        self.is_certain = True
+        self.is_carried = self.is_certain = False
         self.end = DiscoveryEnd(
             self.tasks,
             self.lists,
@@ -243,56 +242,15 @@ class DiscoveryStates(RuleBasedStateMachine):
         self.has_sent = True
         self.loop.run_until_complete(feed())
 
-    def _settle(self) -> None:
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has to begin anew."""
+        return not self.has_sent or self.end.pipe.is_closing()
+
+    def _check(self) -> None:
+        """Settle, and compare with the model how the Connect ended."""
         self.loop.run_until_complete(self.tasks.settle())
-
-    @rule(
-        sent=CONNECTS | CREDENTIALS, to=st.booleans(), after=st.just(b"") | COMMANDS, turns=st.integers(0, 3)
-    )
-    def connect(self, sent: Sent, to: bool, after: bytes, turns: int) -> None:
-        if self.end.pipe.is_closing():
-            self.reconnect()
-        if not self.has_sent:
-            given: dict[str, Any] = {"certificate": self.certificate, "anonymous": self.anonymous}
-            self.is_carried, self.is_certain = to, not after
-            if to:
-                self.end.carried_roles = carried(sent, self.lists, as_proxy=self.as_proxy, **given)
-            else:
-                self.end.guard.roles = answered(sent, self.lists, **given)
-        else:
-            self.is_certain = False
-        self._feed(connect_frame(sent, BROKER if to else None) + after, turns)
-
-    @precondition(lambda self: self.has_sent)
-    @rule(data=COMMANDS, turns=st.integers(0, 3))
-    def command(self, data: bytes, turns: int) -> None:
-        if self.tasks.running or not self.has_sent:
-            self.is_certain = False
-        self._feed(data, turns)
-
-    @rule(data=ANSWERS | st.binary(min_size=1, max_size=40), turns=st.integers(0, 2), late=st.booleans())
-    def answer(self, data: bytes, turns: int, late: bool) -> None:
-        if late and not self.has_sent:
-            return
-        self.is_certain = False
-        self._feed(data, turns)
-
-    @rule(
-        sent=st.sampled_from([Sent("tls"), *(Sent("token", token) for token in CLIENTS)]),
-        forged=st.sampled_from([None, "root", "consumer"]),
-        to=st.booleans(),
-        data=COMMANDS,
-    )
-    def commands_of_a_new_client(self, sent: Sent, forged: str | None, to: bool, data: bytes) -> None:
-        self.reconnect()
-        self.connect(replace(sent, original=forged), to, b"", 0)
-        self._settle()
-        self.command(data, 3)
-
-    @rule()
-    def settle(self) -> None:
-        self._settle()
-        if not self.has_sent or not self.is_certain:
+        if not self.is_certain:
             return
         roles = self.end.carried_roles if self.is_carried else self.end.guard.roles
         if roles is None:
@@ -301,20 +259,60 @@ class DiscoveryStates(RuleBasedStateMachine):
         else:
             assert self.answers.types[0] == "CONNECTED"
 
+    @rule(
+        sent=CONNECTS,
+        forged=st.sampled_from([None, None, "root", "consumer"]),
+        to=st.booleans(),
+        before=st.one_of(*[st.just(b"")] * 5, NO_CONNECT),
+        after=st.just(b"") | COMMANDS,
+        turns=st.integers(0, 3),
+    )
+    def connect(
+        self, sent: Sent, forged: str | None, to: bool, before: bytes, after: bytes, turns: int
+    ) -> None:
+        """A new connection, of which Connect is mostly the first command."""
+        self._check()
+        self.no_breach()
+        self.end.close()
+        self.loop.run_until_complete(self.tasks.settle())
+        self.loop.run_until_complete(self._open())
+        self.is_carried, self.is_certain = to, not before and not after
+        if before:
+            self._feed(before, turns)
+            return
+        sent = replace(sent, original=forged or sent.original)
+        given: dict[str, Any] = {"certificate": self.certificate, "anonymous": self.anonymous}
+        if to:
+            self.end.carried_roles = carried(sent, self.lists, as_proxy=self.as_proxy, **given)
+        else:
+            self.end.guard.roles = answered(sent, self.lists, **given)
+        self._feed(connect_frame(sent, BROKER if to else None) + after, turns)
+
+    @rule(
+        sent=CREDENTIALS, to=st.booleans(), data=COMMANDS, is_settled=st.booleans(), turns=st.integers(0, 3)
+    )
+    def commands(self, sent: Sent, to: bool, data: bytes, is_settled: bool, turns: int) -> None:
+        """Commands of the client that is there, or of a new one."""
+        if is_settled:
+            self._check()
+        if self.is_over:
+            self.connect(sent, None, to, b"", b"", 0)
+            self._check()
+        self.is_certain = self.is_certain and "CONNECTED" in self.answers.types
+        self._feed(data, turns)
+
+    @precondition(lambda self: self.has_sent)
+    @rule(data=JUNK, turns=st.integers(0, 2))
+    def junk(self, data: bytes, turns: int) -> None:
+        """Commands of the handshake, at another time."""
+        self.is_certain = False
+        self._feed(data, turns)
+
     @rule(token=st.sampled_from(sorted(TOKENS)))
     def revoke(self, token: bytes) -> None:
         self.is_certain = False
         self.lists.revoked.add(token)
         self.end.lists_changed()
-        self._settle()
-
-    @rule()
-    def reconnect(self) -> None:
-        self._settle()
-        self.no_breach()
-        self.end.close()
-        self._settle()
-        self.loop.run_until_complete(self._open())
 
     @invariant()
     def no_breach(self) -> None:
@@ -328,15 +326,15 @@ class DiscoveryStates(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "end"):
-            self._settle()
+            self._check()
             self.end.close()
-            self._settle()
+            self.loop.run_until_complete(self.tasks.settle())
             self.loop.close()
             self.no_breach()
 
 
 TestDiscoveryStates = DiscoveryStates.TestCase
-TestDiscoveryStates.settings = settings(stateful_step_count=20)
+TestDiscoveryStates.settings = settings(stateful_step_count=12)
 
 
 @pytest.mark.parametrize("carry", [False, True], ids=["answered", "carried"])

@@ -212,7 +212,18 @@ CONNECTS: Final = st.builds(
     proxy_version=st.sampled_from([None, None, "1"]),
 )
 
-CREDENTIALS: Final = st.builds(Sent, method=st.just("token"), data=_TOKENS)
+CREDENTIALS: Final = st.one_of(
+    st.just(Sent("tls")),
+    st.builds(Sent, method=st.just("token"), data=_TOKENS),
+    st.builds(
+        Sent,
+        method=st.just("token"),
+        data=st.just(b"proxy"),
+        original=st.sampled_from(["consumer", "stranger"]),
+        original_method=st.just("token"),
+        original_data=st.sampled_from(["consumer", "stranger"]),
+    ),
+)
 """Connects that are often accepted."""
 
 ANSWERS: Final = st.builds(answer_frame, _TOKENS, st.sampled_from(["token", "token", "tls", "none"]))
@@ -308,3 +319,9 @@ COMMANDS: Final = st.one_of(
     st.lists(st.sampled_from(_OF_TOPICS), min_size=1, max_size=6),
 ).map(b"".join)
 """Bytes of a few commands, which arrive at once."""
+
+NO_CONNECT: Final = st.one_of(COMMANDS, ANSWERS, st.binary(min_size=1, max_size=40))
+"""A wrong beginning of a connection."""
+
+JUNK: Final = st.one_of(ANSWERS, CONNECTS.map(connect_frame), st.binary(min_size=1, max_size=40))
+"""Commands of the handshake, and bytes that are no command, for the time after a beginning."""
