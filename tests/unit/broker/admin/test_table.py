@@ -62,3 +62,10 @@ def test_messages_are_shown_by_the_routes_that_say_so(table: list[Route]) -> Non
         "ledger/{ledger}/entry/{entry}",
         "examinemessage",
     }
+
+
+def test_a_route_that_looks_for_a_tenant_says_that_there_may_be_none(table: list[Route]) -> None:
+    """With authorization on, the check of the right is what finds none."""
+    for route in table:
+        if route.operation.letter not in ("open", "any", "S") and not route.names_in_body:
+            assert route.errors.keys() >= {404, 412}, f"{route.method} {route.path}"
