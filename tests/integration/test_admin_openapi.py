@@ -105,7 +105,8 @@ class Checker:
             f"{request.method} {request.url!r:.300} {request.body!r:.300} "
             f"gave {response.status_code} {response.content!r:.300}"
         )
-        assert not any(secret in response.content for secret in self.secrets), f"a secret: {what}"
+        shown = [secret for secret in self.secrets if secret in response.content]
+        assert not shown, f"{shown} in the answer: {what}"
         assert declared is not None, f"a status that the document does not have: {what}"
         # What may be refused for now is said of the call itself.
         assert response.status_code < 500 or "$ref" not in declared, f"an error of the broker: {what}"

@@ -22,3 +22,6 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     *TOPICS,
     *SECURITY,
 )
+
+GROUPS: Final[dict[str, tuple[Mistake, ...]]] = {"security": SECURITY}
+"""Mistakes that are chosen together by a name that neither they nor their files have."""

@@ -213,7 +213,7 @@ CONNECTS: Final = st.builds(
 )
 
 CREDENTIALS: Final = st.one_of(
-    st.just(Sent("tls")),
+    st.sampled_from([Sent("tls"), Sent("tls", original="root", original_method="tls")]),
     st.builds(Sent, method=st.just("token"), data=_TOKENS),
     st.builds(
         Sent,
