@@ -71,7 +71,7 @@ def test_without_an_anonymous_role_a_credential_is_required(sent: dict[str, Any]
         principal(**sent)
 
 
-FORGED = {
+FORGED: dict[str, Any] = {
     "original_principal": "root",
     "original_auth_data": "good",
     "original_auth_method": "token",
@@ -85,7 +85,7 @@ def test_a_client_cannot_speak_for_another_role() -> None:
 
 
 @pytest.mark.parametrize("said", [{}, FORGED])
-def test_a_proxy_role_is_refused_because_its_client_is_not_known(said: dict[str, str]) -> None:
+def test_a_proxy_role_is_refused_because_its_client_is_not_known(said: dict[str, Any]) -> None:
     with pytest.raises(Unauthorized, match=r"^Invalid roles\.$"):
         principal(auth_method_name="token", auth_data=b"good", authorization=PROXIES, **said)
     without = AuthorizationConfig(proxy_roles=("role of Token",))
