@@ -202,7 +202,7 @@ AUTHORIZATION: Final = (
         f"{_AUTHORIZATION}grants.py",
         "        return not self.prefix_mode or subscription.startswith(role)",
         "        return True",
-        (_MODEL,),
+        (f"{_UNIT}authorization/test_grants.py::test_prefix_mode_is_a_plain_prefix_of_the_subscription",),
     ),
     Mistake(
         "roles_of_subscriptions_are_ignored",
@@ -210,7 +210,7 @@ AUTHORIZATION: Final = (
         f"{_AUTHORIZATION}grants.py",
         "        if roles is not None and role not in roles:",
         "        if False:",
-        (_MODEL,),
+        (f"{_UNIT}authorization/test_grants.py::test_a_subscription_with_roles_is_open_to_them_alone",),
     ),
     Mistake(
         "wildcards_need_no_switch",
@@ -244,8 +244,8 @@ CONNECTIONS: Final = (
         "commands_are_served_while_credentials_are_checked",
         "a client need not wait for Connected, so it need not have the right",
         f"{_HANDLERS}routes.py",
-        "        if client.state is ConnectState.CONNECTING:\n            raise ProtocolError(",
-        "        if client.state is ConnectState.CONNECTING:\n            ProtocolError(",
+        "    if not client.connected and command.type != _T.CONNECT:\n        if",
+        "    if client.state is ConnectState.START and command.type != _T.CONNECT:\n        if",
         (f"{_CONNECT}::test_commands_while_credentials_are_checked_and_a_second_connect_break_the_protocol",),
     ),
     Mistake(
@@ -377,7 +377,7 @@ CONNECTIONS: Final = (
 HTTP: Final = (
     Mistake(
         "an_original_principal_is_believed",
-        "whoever sends X-Original-Principal has that role",
+        "a caller that sends X-Original-Principal has that role",
         f"{_ADMIN}edge/authentication.py",
         "    role = identity.role\n",
         "    role = original or identity.role\n",

@@ -106,7 +106,7 @@ def started(
     authority.issue("broker", dns=["localhost"], rsa_bits=2048).write(directory, "broker")
     authority.issue("broker").write(directory, "broker-cn")
     authority.issue("client-super", rsa_bits=2048).write(directory, "client-super")
-    for role in ("bob", "nobody"):
+    for role in ("bob", "ungranted"):
         authority.issue(role).write(directory, role)
     authority.issue_v1("client-super").write(directory, "client-v1")
     (directory / "secret").write_bytes(SECRET)

@@ -164,11 +164,11 @@ def test_a_refused_credential_is_an_authentication_error(secured: Secured, conne
         (True, {}, "bob", 404),
         (True, {}, "client-v1", 404),
         (True, {"X-Pulsar-Auth-Method-Name": "tls"}, "bob", 404),
-        (True, {}, "nobody", 401),
-        (True, bearer("bob"), "nobody", 404),
-        (True, password("alice"), "nobody", 404),
+        (True, {}, "ungranted", 401),
+        (True, bearer("bob"), "ungranted", 404),
+        (True, password("alice"), "ungranted", 404),
         (True, password("alice", "wrong"), "bob", 401),
-        (True, bearer("nobody"), "bob", 401),
+        (True, bearer("ungranted"), "bob", 401),
         (True, {"X-Pulsar-Auth-Method-Name": "kerberos"}, "bob", 401),
         (False, {"X-Original-Principal": "bob"}, "", 401),
     ],
@@ -204,7 +204,7 @@ def basic_beside_a_certificate(secured: Secured, user: str, secret: str, certifi
 
 
 def test_a_password_beside_a_client_certificate_gives_the_role_of_the_password(secured: Secured) -> None:
-    with closing(basic_beside_a_certificate(secured, "alice", "correct-horse", "nobody")) as client:
+    with closing(basic_beside_a_certificate(secured, "alice", "correct-horse", "ungranted")) as client:
         exchange(client, "persistent://b/n/beside-a-certificate")
         stats = json.loads(
             secured.call("/admin/v2/persistent/b/n/beside-a-certificate/stats", bearer(SUPER_USER))[1]

@@ -51,10 +51,10 @@ def callers() -> list[Caller]:
         *own,
         *proxied,
         Caller("a proxy without rights for root", {**bearer(WEAK_PROXY), _ORIGINAL: "root"}, "unknown"),
-        Caller("a proxy for nobody", bearer(PROXY), None),
+        Caller("a proxy without a client", bearer(PROXY), None),
         Caller("a proxy for a proxy", {**bearer(PROXY), _ORIGINAL: WEAK_PROXY}, None, is_rare=True),
         Caller("consumer for root", {**bearer("consumer"), _ORIGINAL: "root"}, None, is_rare=True),
-        Caller("nobody for root", {_ORIGINAL: "root"}, None, is_rare=True),
+        Caller("anonymous for root", {_ORIGINAL: "root"}, None, is_rare=True),
         Caller("forged", forged, None),
         Caller(
             "unknown method", {**bearer("root"), "X-Pulsar-Auth-Method-Name": "kerberos"}, None, is_rare=True
@@ -92,7 +92,7 @@ def admits(letter: str, caller: Caller) -> bool:
 
 
 def problem(letter: str, caller: Caller, status: int) -> str | None:
-    """What is wrong with the status of an answer; None when it is as it must be."""
+    """Return the mistake in the status of an answer; None when there is none."""
     if admits(letter, caller):
         return f"{status}, but it is admitted" if status in (401, 403) else None
     due = 401 if caller.role is None else REFUSED[letter]

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 
 def secrets_of(role: str) -> list[bytes]:
-    """What no answer may have: keys, hashes, secret parameters, and the caller's own token.
+    """Texts that no answer may have: keys, hashes, secret parameters, and the caller's own token.
 
     Paths of files with secrets are shown to super users.
     """

@@ -54,7 +54,7 @@ def clients() -> list[Client]:
             by_token(PROXY, original_principal="root", proxy_version="1"),
             "root",
         ),
-        Client("a proxy for nobody", by_token(PROXY), refused="AuthorizationError"),
+        Client("a proxy without a client", by_token(PROXY), refused="AuthorizationError"),
         Client("a proxy for a blank", by_token(PROXY, original_principal=" "), refused="AuthorizationError"),
         Client(
             "a proxy for a proxy",
@@ -183,7 +183,7 @@ def error_of(frame: Frame) -> str:
 
 
 def answers_of(line: Line, client: Client) -> Iterator[str]:
-    """What is wrong with the answers to an admitted client."""
+    """Yield the mistakes in the answers to an admitted client."""
     assert line.receive().name == "connected", client.name
     for name, (ask, roles, form) in GUARDED.items():
         request_id = ask(line)

@@ -63,7 +63,7 @@ def may(role: str, need: str, namespace: str, subscription: str = "") -> bool:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a client says of itself in its Connect."""
+    """The credentials in a Connect."""
 
     method: str | None = None
     data: bytes = b""
@@ -75,7 +75,7 @@ class Sent:
 
 @dataclass
 class Lists:
-    """What holds now: the time, and revoked tokens."""
+    """The present time, and the revoked tokens."""
 
     now: float
     revoked: set[bytes]

@@ -203,7 +203,7 @@ class BrokerStates(RuleBasedStateMachine):
 
 
 TestBrokerStates = BrokerStates.TestCase
-TestBrokerStates.settings = settings(stateful_step_count=12)
+TestBrokerStates.settings = settings(stateful_step_count=20)
 
 
 @pytest.mark.parametrize(

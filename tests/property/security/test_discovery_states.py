@@ -334,7 +334,7 @@ class DiscoveryStates(RuleBasedStateMachine):
 
 
 TestDiscoveryStates = DiscoveryStates.TestCase
-TestDiscoveryStates.settings = settings(stateful_step_count=12)
+TestDiscoveryStates.settings = settings(stateful_step_count=20)
 
 
 @pytest.mark.parametrize("carry", [False, True], ids=["answered", "carried"])
