@@ -19,7 +19,7 @@ _TLS: Final = f"{_UNIT}authentication/test_tls.py"
 _AUTHENTICATOR: Final = f"{_UNIT}authentication/test_authenticator.py"
 _DECISIONS: Final = f"{_UNIT}authorization/test_decisions.py"
 _MODEL: Final = f"{_DECISIONS}::test_decisions_are_those_of_the_model"
-_BOTH: Final = f"{_DECISIONS}::test_a_proxy_passes_only_with_the_rights_of_both"
+_BOTH: Final = f"{_DECISIONS}::test_every_decision_needs_the_rights_of_a_proxy_and_of_its_client"
 _AUTHORIZER: Final = f"{_UNIT}authorization/test_authorizer.py"
 _BROKER: Final = "tests/unit/broker/handlers/"
 _CONNECT: Final = f"{_BROKER}test_connect.py"
@@ -194,7 +194,7 @@ AUTHORIZATION: Final = (
         )
 """,
         "        return self.is_super_user(principal.role)\n",
-        (_BOTH, _MODEL),
+        (_BOTH,),
     ),
     Mistake(
         "subscription_mode_is_ignored",
