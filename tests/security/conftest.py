@@ -95,17 +95,23 @@ class Secured:
 
 @contextmanager
 def started(
-    directory: Path, changed: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+    directory: Path,
+    changed: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    authority_bits: int = 0,
+    leaf_bits: int = 0,
 ) -> Iterator[Secured]:
     """A standalone with all of security on, whose files are in the directory.
 
-    `changed` are other settings; an empty one is left out.
+    `changed` are other settings; an empty one is left out. Bits are of RSA keys, which cost seconds to make;
+    0 stands for ECDSA.
     """
-    authority = Authority("clients", rsa_bits=4096)
+    authority = Authority("clients", rsa_bits=authority_bits)
     (directory / "ca.pem").write_bytes(authority.certificate)
-    authority.issue("broker", dns=["localhost"], rsa_bits=2048).write(directory, "broker")
+    authority.issue("broker", dns=["localhost"], rsa_bits=leaf_bits).write(directory, "broker")
     authority.issue("broker").write(directory, "broker-cn")
-    authority.issue("client-super", rsa_bits=2048).write(directory, "client-super")
+    authority.issue("client-super", rsa_bits=leaf_bits).write(directory, "client-super")
     for role in ("bob", "ungranted"):
         authority.issue(role).write(directory, role)
     authority.issue_v1("client-super").write(directory, "client-v1")
@@ -138,7 +144,8 @@ def started(
     }
     given = {name: value for name, value in settings.items() if value}
     server = StandaloneServer(directory, given, environment)
-    server.health_url = f"{server.endpoint.http_url}/readyz"
+    # As soon as this answers, everything else works; the anonymous role may ask it.
+    server.health_url = f"{server.endpoint.http_url}/admin/v2/clusters"
     secured = Secured(
         server, directory, f"pulsar+ssl://localhost:{tls_port}", f"https://localhost:{https_port}"
     )
@@ -164,7 +171,7 @@ def started(
 
 @pytest.fixture(scope="session")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with started(tmp_path_factory.mktemp("secured")) as made:
+    with started(tmp_path_factory.mktemp("secured"), authority_bits=4096, leaf_bits=2048) as made:
         yield made
 
 
