@@ -26,6 +26,9 @@ _CONNECT: Final = f"{_BROKER}test_connect.py"
 _COMMANDS: Final = f"{_BROKER}test_routes.py"
 _EDGE: Final = "tests/unit/broker/admin/edge/"
 _UNIT_DISCOVERY: Final = "tests/unit/discovery/"
+_CALLERS: Final = "libs/common/magnetar/common/rpc/callers.py"
+_UNIT_RPC: Final = "tests/unit/common/rpc/test_callers.py"
+_GRPC_TLS: Final = "tests/unit/bookie/test_grpc_tls.py"
 
 AUTHENTICATION: Final = (
     Mistake(
@@ -511,4 +514,47 @@ DISCOVERY: Final = (
     ),
 )
 
-SECURITY: Final = (*AUTHENTICATION, *AUTHORIZATION, *CONNECTIONS, *HTTP, *DISCOVERY)
+SERVICES: Final = (
+    Mistake(
+        "services_of_other_clusters_call",
+        "a bookie of one cluster serves the brokers of another",
+        _CALLERS,
+        " if each.cluster == self.cluster]",
+        "]",
+        (f"{_UNIT_RPC}::test_a_service_of_another_cluster_is_refused",),
+    ),
+    Mistake(
+        "any_service_calls_any_method",
+        "a job, or a discovery, may write to a bookie",
+        _CALLERS,
+        "            if identity.service in permitted and self._admits(identity):",
+        "            if self._admits(identity):",
+        (f"{_UNIT_RPC}::test_another_service_is_told_which_services_may_call",),
+    ),
+    Mistake(
+        "methods_without_a_line_are_open",
+        "a new method may be called by every service",
+        _CALLERS,
+        "self.table.get(method, frozenset())",
+        "self.table.get(method, frozenset(Service))",
+        (f"{_UNIT_RPC}::test_a_method_without_a_line_in_the_table_is_refused",),
+    ),
+    Mistake(
+        "authorized_roles_are_ignored",
+        "authorizedRoles does not narrow the services that call a bookie",
+        _CALLERS,
+        "        return not self.authorized or ",
+        "        return True or ",
+        (f"{_GRPC_TLS}::test_authorized_roles_narrow_what_services_may_call",),
+    ),
+    Mistake(
+        "calls_are_not_guarded",
+        "any certificate of the authority may call each method",
+        _CALLERS,
+        "                    self.caller(method, context)\n",
+        "                    pass\n",
+        (f"{_GRPC_TLS}::test_with_mutual_tls_a_certificate_of_a_client_or_of_another_service_cannot_append",),
+    ),
+)
+
+SECURITY: Final = (*AUTHENTICATION, *AUTHORIZATION, *CONNECTIONS, *HTTP, *DISCOVERY, *SERVICES)
