@@ -9,7 +9,9 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pulsar
@@ -239,6 +241,51 @@ def test_credentials_from_suppliers_and_any_server_certificate(secured: Secured)
         ) as client:
             exchange(client, f"persistent://b/n/supplied-{url.partition(':')[0].replace('+', '-')}")
     assert len(asked) >= 2
+
+
+class Issuer(BaseHTTPRequestHandler):
+    """Grants a token of the broker's own secret, as a flow of OAuth2 does."""
+
+    def do_GET(self) -> None:
+        self._answer({"token_endpoint": f"http://{self.headers['Host']}/token"})
+
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers["Content-Length"]))
+        granted = b"a-secret" in asked
+        found = {"access_token": token("bob"), "token_type": "Bearer", "expires_in": 3600}
+        self._answer(found if granted else {"error": "invalid_client"}, 200 if granted else 401)
+
+    def _answer(self, value: dict[str, Any], status: int = 200) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Requests are not shown."""
+
+
+def test_a_bearer_token_of_an_oauth2_flow_is_a_token_as_any_other(
+    secured: Secured, connect: Callable[..., pulsar.Client], tmp_path: Path
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Issuer) as issuer:
+        serving = Thread(target=issuer.serve_forever)
+        serving.start()
+        try:
+            key = {"type": "client_credentials", "client_id": "bob", "client_secret": "a-secret"}
+            (tmp_path / "key.json").write_text(json.dumps(key))
+            parameters = {
+                "issuer_url": f"http://127.0.0.1:{issuer.server_port}",
+                "private_key": f"file://{tmp_path}/key.json",
+                "audience": "anything",
+            }
+            client = connect(pulsar.AuthenticationOauth2(json.dumps(parameters)))
+            exchange(client, "persistent://b/n/by-oauth2")
+        finally:
+            issuer.shutdown()
+            serving.join()
 
 
 def test_a_super_user_reads_the_version_of_a_client_that_logged_in_by_token(
