@@ -67,8 +67,8 @@ class SecureCluster:
     def options(self, pair: tuple[str, str], trust: Path | None = None) -> list[str]:
         """Options of a job that shows this certificate."""
         return [
-            *("--tls-trust-certs", str(trust or self.certificates.trust)),
-            *("--tls-certificate", pair[0], "--tls-key", pair[1]),
+            *("--service-trust-certs", str(trust or self.certificates.trust)),
+            *("--service-certificate", pair[0], "--service-key", pair[1]),
         ]
 
     def service(self, address: str) -> ServiceAddress:

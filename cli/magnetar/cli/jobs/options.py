@@ -15,7 +15,7 @@ def _tls(name: str, metavar: str, text: str) -> Option[Any]:
     """An option of TLS, under its earlier name and from its variable, too."""
     variable = f"MAGNETAR_OFFLOAD_{name.replace('-', '_').upper()}"
     return click.option(
-        f"--tls-{name}",
+        f"--service-{name}",
         f"--bookie-{name}",
         envvar=variable,
         default="",

@@ -19,7 +19,7 @@ _TLS: Final = (
     ("key", "FILE", "its key, a PEM file"),
     ("server-name", "NAME", "name in services' certificates, where it is not the host of their address"),
 )
-"""Options of TLS to brokers and bookies: --tls-NAME, earlier --bookie-NAME, and their variables."""
+"""Options of TLS to brokers and bookies: --service-NAME, earlier --bookie-NAME, and their variables."""
 
 _CREDENTIALS: Final = (
     "Credentials of object stores come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
@@ -68,7 +68,7 @@ def add_service(command: argparse.ArgumentParser) -> None:
     for name, metavar, text in _TLS:
         variable = f"MAGNETAR_OFFLOAD_{name.replace('-', '_').upper()}"
         command.add_argument(
-            f"--tls-{name}",
+            f"--service-{name}",
             f"--bookie-{name}",
             default=os.environ.get(variable, ""),
             metavar=metavar,
@@ -80,10 +80,10 @@ def service_of(given: argparse.Namespace) -> ServiceAddress:
     """Return the address and files with which jobs and their tasks reach brokers and bookies."""
     return ServiceAddress(
         address=given.service,
-        trust_certs=given.tls_trust_certs,
-        certificate=given.tls_certificate,
-        key=given.tls_key,
-        server_name=given.tls_server_name,
+        trust_certs=given.service_trust_certs,
+        certificate=given.service_certificate,
+        key=given.service_key,
+        server_name=given.service_server_name,
     )
 
 

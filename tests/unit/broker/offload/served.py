@@ -125,7 +125,7 @@ class Calls:
 class Served:
     """A service that listens, from `start` to `stop`, on one port."""
 
-    def __init__(self, calls: Calls, tls: ServiceCredentials | None = None, **limits: int) -> None:
+    def __init__(self, calls: Calls, *, tls: ServiceCredentials | None = None, **limits: int) -> None:
         """With `tls` callers need a certificate of a service of CLUSTER."""
         self.calls = calls
         self._tls = tls
@@ -153,7 +153,7 @@ class Served:
 
 def serving(body: Callable[[Served], Awaitable[None]], *, start: bool = True, **limits: int) -> None:
     async def run() -> None:
-        served = Served(Calls(), **limits)
+        served = Served(Calls(), tls=None, **limits)
         if start:
             await served.start()
         try:

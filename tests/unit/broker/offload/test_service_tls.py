@@ -45,7 +45,7 @@ def serving_tls(tmp_path: Path, body: Callable[[Served, Certificates], Awaitable
     async def run() -> None:
         made = Certificates(tmp_path)
         broker = ServiceCredentials(made.issue("broker", f"spiffe://{CLUSTER}/broker"))
-        served = Served(Calls(), broker)
+        served = Served(Calls(), tls=broker)
         await served.start()
         try:
             await body(served, made)
@@ -83,7 +83,8 @@ def test_a_job_calls_everything_and_reads_entries(tmp_path: Path) -> None:
 
 def test_the_owner_is_asked_with_the_same_certificate(tmp_path: Path) -> None:
     async def body(served: Served, made: Certificates) -> None:
-        owner = Served(Calls(), ServiceCredentials(made.issue("other", f"spiffe://{CLUSTER}/broker")))
+        own = ServiceCredentials(made.issue("other", f"spiffe://{CLUSTER}/broker"))
+        owner = Served(Calls(), tls=own)
         await owner.start()
         try:
             served.calls.owner = owner.address
@@ -157,7 +158,7 @@ def test_new_calls_use_renewed_certificates_and_running_ones_end_on_the_earlier(
                 # Not closed under the calls that it still has: gRPC raises ValueError for a closed channel.
                 first.unary_unary("/x/y")
             with pytest.raises(ValueError, match="closed"):
-                first.unary_unary("/x/y")(b"", timeout=SHORT_S)
+                first.unary_unary("/x/y")
             with channel.lend() as again:
                 assert again is renewed
             channel.close()
