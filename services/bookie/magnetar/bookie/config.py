@@ -92,6 +92,12 @@ class TlsConfig:
         "URI spiffe://CLUSTER/SERVICE what the caller may do.",
         key="tlsClientAuthentication",
     )
+    to_bookies: bool = setting(
+        False,
+        "Call other bookies with TLS, for re-replication: that is so whenever `tlsCertificatePath` is given. "
+        "Alone it stops the start.",
+        key="bookkeeperTLSClientAuthentication",
+    )
     authorized_roles: tuple[str, ...] = setting(
         (),
         "Services (broker, bookie, job, admin) or URIs of certificates that may call at all, with "
@@ -114,6 +120,11 @@ class TlsConfig:
         found = []
         if self.client_authentication and not self.enabled:
             found.append("tlsClientAuthentication=true needs TLS: give tlsCertificatePath and tlsKeyStore")
+        if self.to_bookies and not self.enabled:
+            found.append(
+                "bookkeeperTLSClientAuthentication=true: bookies call each other with the files of "
+                "tlsCertificatePath, tlsKeyStore and tlsTrustStore: give them"
+            )
         if self.enabled and not (self.certificate and self.key):
             found.append("TLS needs both tlsCertificatePath and tlsKeyStore, PEM files")
         if self.enabled and self.client_authentication and not self.trust_certs:

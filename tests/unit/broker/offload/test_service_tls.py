@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from magnetar.common.errors import ConfigError, Unauthorized
@@ -157,8 +158,9 @@ def test_new_calls_use_renewed_certificates_and_running_ones_end_on_the_earlier(
                     assert renewed is not first
                 # Not closed under the calls that it still has: gRPC raises ValueError for a closed channel.
                 first.unary_unary("/x/y")
+            call: Any = first.unary_unary("/x/y")
             with pytest.raises(ValueError, match="closed"):
-                first.unary_unary("/x/y")
+                call(b"", timeout=SHORT_S)
             with channel.lend() as again:
                 assert again is renewed
             channel.close()

@@ -15,6 +15,7 @@ from typing import Any, Final
 import grpc
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.refusals import CallRefused
+from magnetar.common.security.audit import audit_process
 from magnetar.common.security.services.service_identity import Service, ServiceIdentity, peer_identities
 from prometheus_client import Counter
 
@@ -59,6 +60,10 @@ class CallerCheck:
                 return identity
         shown = known[0].service.value if known else UNKNOWN_CALLER
         REFUSED_CALLERS.labels(method if method in self.table else "unknown", shown).inc()
+        uri = known[0].uri if known else None
+        audit_process(
+            "service refused", service=uri, address=context.peer(), method=method, outcome="refused"
+        )
         if known:
             allowed = ", ".join(sorted(each.value for each in permitted)) or "no service"
             raise CallerNotPermitted(
