@@ -94,8 +94,8 @@ class TlsConfig:
     )
     to_bookies: bool = setting(
         False,
-        "Call other bookies with TLS, for re-replication: that is so whenever `tlsCertificatePath` is given. "
-        "Alone it stops the start.",
+        "As for brokers: asks for TLS to other bookies, for re-replication. They are called with the files "
+        "of `tlsCertificatePath` and `tlsKeyStore`, which it needs.",
         key="bookkeeperTLSClientAuthentication",
     )
     authorized_roles: tuple[str, ...] = setting(
@@ -113,18 +113,13 @@ class TlsConfig:
 
     @property
     def enabled(self) -> bool:
-        return bool(self.provider or self.certificate)
+        return bool(self.provider or self.certificate or self.to_bookies)
 
     def problems(self) -> list[str]:
         """Returns the missing settings that other settings require."""
         found = []
         if self.client_authentication and not self.enabled:
             found.append("tlsClientAuthentication=true needs TLS: give tlsCertificatePath and tlsKeyStore")
-        if self.to_bookies and not self.enabled:
-            found.append(
-                "bookkeeperTLSClientAuthentication=true: bookies call each other with the files of "
-                "tlsCertificatePath, tlsKeyStore and tlsTrustStore: give them"
-            )
         if self.enabled and not (self.certificate and self.key):
             found.append("TLS needs both tlsCertificatePath and tlsKeyStore, PEM files")
         if self.enabled and self.client_authentication and not self.trust_certs:

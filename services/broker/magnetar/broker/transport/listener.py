@@ -62,9 +62,10 @@ class Listener:
         self._connections: set[Connection] = set()
         self._ports: list[_Port] = []
         self._by_host: Counts[str] = Counts()
-        limits = services.config.authentication
+        authentication = services.config.authentication
         self._unauthenticated = UnauthenticatedConnections(
-            limits.unauthenticated_connections_max, limits.unauthenticated_connections_per_ip_max
+            authentication.unauthenticated_connections_max,
+            authentication.unauthenticated_connections_per_ip_max,
         )
         self._proxied = _proxied(services.config.proxy_protocol, self._connect)
         self.accepted = 0
