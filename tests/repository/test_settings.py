@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVICES = (BookieConfig, ClusterBrokerConfig, DiscoveryConfig, StandaloneConfig)
 
 WITHOUT_EFFECT = {"isDelayedDeliveryDeliverAtTimeStrict", "forwardAuthorizationCredentials"}
-"""Their texts say so: nothing is delivered early and credentials always go on, whether they are set or not."""
+"""Their texts say so: nothing is delivered early, and credentials always go on, set or not."""
 
 CHECKS = {"problems", "warnings"}
 """A setting that only these look at is checked and not used."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from magnetar.broker.transport.connection import UNAUTHENTICATED_FRAME_BYTES_MAX
 from magnetar.broker.transport.listener import Listener
 from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.common.security.authentication.config import AuthenticationConfig
+from magnetar.common.security.proxy_protocol.config import ProxyProtocolConfig
 from magnetar.common.security.proxy_protocol.header import Client as ProxiedClient
 from magnetar.common.wire import pulsar_pb2 as pb
 
@@ -246,5 +249,29 @@ def test_the_client_of_a_proxy_header_is_counted_and_shown() -> None:
         assert [each.connected for each in made] == [True, True, False]
         assert made[0].address == "192.0.2.1:7"
         await world.listener.close()
+
+    asyncio.run(main())
+
+
+def test_ports_behind_a_load_balancer_read_its_header() -> None:
+    async def main() -> None:
+        world = World()
+        behind = ProxyProtocolConfig(enabled=True, networks=("127.0.0.0/8",))
+        world.services.config = replace(world.services.config, proxy_protocol=behind)
+        listener = Listener(world.services)
+        port = await listener.start("127.0.0.1", 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 6650\r\n" + CONNECT)
+        reader, refused = await asyncio.open_connection("127.0.0.1", port)
+        refused.write(CONNECT)
+        async with asyncio.timeout(20):
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            while not len(listener):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert [each.address for each in listener] == ["192.0.2.7:51000"]
+        refused.close()
+        await listener.close()
+        writer.close()
 
     asyncio.run(main())
