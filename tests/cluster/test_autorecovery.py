@@ -20,6 +20,8 @@ from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import BookieCookie, Leader, LedgerMetadata, decode
 from magnetar.common.runtime.clock import SystemClock
+from magnetar.common.security.certificates import Authority
+from magnetar.common.security.services.credentials import CredentialFiles, loaded
 from magnetar.ledger.bookie_protocol.bookie_client import BookieUnreachable
 from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.bookie_protocol.records import decode_run
@@ -138,11 +140,11 @@ class Client:
 
 
 @asynccontextmanager
-async def client(cluster: Cluster) -> AsyncIterator[Client]:
+async def client(cluster: Cluster, tls: CredentialFiles | None = None) -> AsyncIterator[Client]:
     metadata = await open_metadata_store(cluster.etcd.url)
     registry = BookieRegistry(metadata, KEYS)
     await registry.start()
-    clients = GrpcBookieClients(registry.address, registry.directory)
+    clients = GrpcBookieClients(registry.address, registry.directory, tls=loaded(tls))
     store = QuorumLedgerStore(clients, registry, metadata, KEYS, SystemClock(), random.Random(1))
     try:
         yield Client(metadata, registry, clients, store)
@@ -170,9 +172,10 @@ def on_a_cluster(
     bookies: int,
     scenario: Callable[[Cluster, Client], Awaitable[None]],
     settings: Mapping[str, str] | None = None,
+    tls: CredentialFiles | None = None,
 ) -> None:
     async def main(cluster: Cluster) -> None:
-        async with client(cluster) as one:
+        async with client(cluster, tls) as one:
             await scenario(cluster, one)
 
     with Cluster.running(tmp_path, bookies=bookies, bookie_settings={**QUICK, **(settings or {})}) as cluster:
@@ -346,3 +349,40 @@ def test_the_scrub_mends_bytes_that_rot(tmp_path: Path) -> None:
         assert "the scrub found entries" in bookie.log_path.read_text()
 
     on_a_cluster(tmp_path, 3, scenario)
+
+
+@pytest.mark.full
+def test_bookies_replace_a_lost_one_over_mutual_tls(tmp_path: Path) -> None:
+    """Re-replication reads and writes with the certificate of a bookie, and nothing else is admitted."""
+    authority = Authority("services")
+    trust = tmp_path / "ca.pem"
+    trust.write_bytes(authority.certificate)
+    pairs = {
+        service: authority.issue(
+            service, ips=["127.0.0.1"], uris=[f"spiffe://{CLUSTER_NAME}/{service}"]
+        ).write(tmp_path, service)
+        for service in ("bookie", "broker")
+    }
+    settings = {
+        "tlsCertificatePath": str(pairs["bookie"][0]),
+        "tlsKeyStore": str(pairs["bookie"][1]),
+        "tlsTrustStore": str(trust),
+        "tlsClientAuthentication": "true",
+        "bookkeeperTLSClientAuthentication": "true",
+    }
+
+    async def scenario(cluster: Cluster, one: Client) -> None:
+        refs = (await one.closed_ledgers())[:10]
+        victim = cluster.bookies[0].bookie_id
+        assert victim in await one.named(refs)
+        lose(cluster, victim)
+
+        async def recovered() -> bool:
+            return victim not in await one.named(refs) and not await one.marks()
+
+        await until(recovered)
+        await one.whole(refs)
+        assert metric(cluster, "magnetar_service_refused_callers_total") == 0
+
+    broker = CredentialFiles(trust_certs=trust, certificate=pairs["broker"][0], key=pairs["broker"][1])
+    on_a_cluster(tmp_path / "cluster", 4, scenario, settings, broker)

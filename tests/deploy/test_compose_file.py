@@ -274,7 +274,7 @@ def test_every_file_of_the_secure_cluster_is_made(certs: Path) -> None:
 
 def test_secure_services_wait_for_certificates_and_hold_no_secret_in_their_environment() -> None:
     assert set(SECURED) - {"certs"} <= set(SERVICES)
-    for name in services_of("bookie") + services_of("broker") + ["etcd", "discovery", "tools"]:
+    for name in services_of("bookie") + services_of("broker") + ["etcd", "discovery", "offload", "tools"]:
         service = SECURED[name]
         assert service["depends_on"]["certs"] == {"condition": "service_completed_successfully"}
         assert service["volumes"] == ["certs:/certs:ro"]

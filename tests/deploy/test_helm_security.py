@@ -299,7 +299,6 @@ def test_ways_to_be_known_are_settings_of_brokers() -> None:
         ({"auth.enabled": True, "auth.tokens.secretKey": "k"}, "auth.existingSecret has to name"),
         ({"auth.enabled": True, "auth.existingSecret": "t"}, "auth.tokens.secretKey has to name"),
         ({"auth.enabled": True, "rbac.create": False}, "no hook can make tokens"),
-        ({**SECURE, "offload.enabled": True}, "without TLS"),
         (
             {**SECURE, "broker.config": {"superUserRoles": ["me"]}},
             "broker.config.superUserRoles: the chart sets",
@@ -308,6 +307,25 @@ def test_ways_to_be_known_are_settings_of_brokers() -> None:
 )
 def test_combinations_that_cannot_work_are_refused(values: Mapping[str, Any], reason: str) -> None:
     assert reason in refusal(values)
+
+
+def test_offload_jobs_reach_brokers_and_bookies_by_the_certificate_of_a_job() -> None:
+    chart = render({**SECURE, "offload.enabled": True})
+    leaf = certificates(chart)["magnetar-job-services-tls"]
+    assert leaf["uris"] == ["spiffe://magnetar/job"]
+    pod, container = chart.pod("offload"), chart.container("offload")
+    given = dict(each.removeprefix("--").split("=", 1) for each in container["args"] if "=" in each)
+    assert given["service"] == f"grpcs://magnetar-brokers.{NAMESPACE}.svc.cluster.local:6750"
+    mount = named(container["volumeMounts"])["services-tls"]["mountPath"]
+    assert given["service-trust-certs"] == f"{mount}/ca.crt"
+    assert given["service-certificate"] == f"{mount}/tls.crt"
+    assert given["service-key"] == f"{mount}/tls.key"
+    secret = named(pod["volumes"])["services-tls"]["secret"]
+    assert (secret["secretName"], secret.get("items")) == ("magnetar-job-services-tls", None)
+    brokers = certificates(chart)["magnetar-broker-services-tls"]["dnsNames"]
+    assert f"magnetar-brokers.{NAMESPACE}.svc.cluster.local" in brokers
+    plain = render({"offload.enabled": True}).container("offload")["args"]
+    assert not [each for each in plain if "tls" in each or "grpcs" in each]
 
 
 # -- tokens

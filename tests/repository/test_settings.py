@@ -21,8 +21,8 @@ from magnetar.standalone.config import StandaloneConfig
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = (BookieConfig, ClusterBrokerConfig, DiscoveryConfig, StandaloneConfig)
 
-WITHOUT_EFFECT = {"isDelayedDeliveryDeliverAtTimeStrict"}
-"""Its text says so: nothing is delivered early, whether it is set or not."""
+WITHOUT_EFFECT = {"isDelayedDeliveryDeliverAtTimeStrict", "forwardAuthorizationCredentials"}
+"""Their texts say so: nothing is delivered early, and credentials always go on, set or not."""
 
 CHECKS = {"problems", "warnings"}
 """A setting that only these look at is checked and not used."""

@@ -272,9 +272,6 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- if and $tls.clients.requireCertificate (include "magnetar.onlyTls" .) -}}
 {{- fail "tls.clients.requireCertificate and tls.clients.only: probes show no certificate; set one of them to false" -}}
 {{- end -}}
-{{- if and $tls.internal.enabled .Values.offload.enabled -}}
-{{- fail "offload.enabled and tls.internal.enabled: offload jobs call brokers' control ports without TLS; set one of them to false" -}}
-{{- end -}}
 {{- if and $auth.authorization.enabled (not $auth.enabled) -}}
 {{- fail "auth.authorization.enabled needs auth.enabled" -}}
 {{- end -}}

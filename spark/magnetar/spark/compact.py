@@ -24,7 +24,6 @@ if (
     del sys.path[0]  # spark-submit adds this directory, whose modules would hide others.
 
 from magnetar.common.errors import ConfigError, MagnetarError
-from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import COMPLETE
 from magnetar.spark.jobs.job_run import (
     CREDENTIALS,
@@ -35,6 +34,9 @@ from magnetar.spark.jobs.job_run import (
     topics_of,
     with_progress,
 )
+from magnetar.spark.ledgers.ledger_source import ServiceAddress
+from magnetar.spark.ledgers.service_channel import open_channel
+from magnetar.spark.offload.options import service_of
 
 FILES_MAX: Final = 10_000
 
@@ -117,17 +119,18 @@ def source_options(given: argparse.Namespace, topics: Sequence[str]) -> dict[str
     """Return the options of the source. Raises ConfigError, NothingOffloaded and brokers' errors."""
     from magnetar.spark.jobs.compaction import source_columns
 
+    service = service_of(given)
     options = {
-        "offload.address": given.service,
+        "offload.address": service.address,
         "topics": ",".join(topics),
         "columns": ",".join(source_columns()),
         "crypto.key.dir": "",  # The result would have in clear what its producers encrypted.
     }
     tls = {
-        "offload.trust.certs": given.bookie_trust_certs,
-        "offload.certificate": given.bookie_certificate,
-        "offload.key": given.bookie_key,
-        "offload.server.name": given.bookie_server_name,
+        "offload.trust.certs": service.trust_certs,
+        "offload.certificate": service.certificate,
+        "offload.key": service.key,
+        "offload.server.name": service.server_name,
     }
     options |= {option: value for option, value in tls.items() if value}
     if given.before:
@@ -135,7 +138,7 @@ def source_options(given: argparse.Namespace, topics: Sequence[str]) -> dict[str
             raise ConfigError("--before needs a single topic or partition")
         options["ending"] = given.before
     if not given.tail:
-        ledgers = offloaded_ledgers(given.service, topics)
+        ledgers = offloaded_ledgers(service, topics)
         if not any(ledgers.values()):
             raise NothingOffloaded(
                 f"no ledger of {', '.join(given.topic)} is offloaded: run magnetar offload run, or give "
@@ -145,9 +148,9 @@ def source_options(given: argparse.Namespace, topics: Sequence[str]) -> dict[str
     return options
 
 
-def offloaded_ledgers(service: str, topics: Sequence[str]) -> dict[str, list[int]]:
+def offloaded_ledgers(service: ServiceAddress, topics: Sequence[str]) -> dict[str, list[int]]:
     """Return the ledgers of each topic that have complete objects."""
-    with OffloadChannel(service) as channel:
+    with open_channel(service) as channel:
         return {
             topic: [
                 each.ledger_id

@@ -19,6 +19,7 @@ from magnetar.client.client import ClientOptions
 from magnetar.client.encryption import CryptoFailure
 from magnetar.common.errors import InvalidName, MagnetarError
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.offload.service_url import parse_service_url
 from magnetar.spark.ledgers.ledger_source import ServiceAddress
 from magnetar.spark.message_ids import MessageAt, parse_message_id
 
@@ -34,11 +35,13 @@ Bound: TypeAlias = Literal["earliest", "latest"] | MessageAt
 """A position in one topic."""
 
 OPTIONS: Final[dict[str, str]] = {
-    "offload.address": f"Offload service of any broker, host:port (default {DEFAULT_SERVICE}).",
-    "offload.trust.certs": "Trusted CA certificates for bookies (PEM file); not set: no TLS to bookies.",
-    "offload.certificate": "Client certificate for bookies (PEM file).",
-    "offload.key": "Private key of the client certificate (PEM file).",
-    "offload.server.name": "Host name expected in bookies' certificates.",
+    "offload.address": f"Offload service of any broker, host:port (default {DEFAULT_SERVICE}); "
+    "grpcs://host:port for brokers with mutual TLS.",
+    "offload.trust.certs": "Authority of services, a PEM file on the driver and on executors; not set: no "
+    "TLS to bookies.",
+    "offload.certificate": "The job's certificate for brokers and bookies, a PEM file there.",
+    "offload.key": "The key of the certificate, a PEM file there.",
+    "offload.server.name": "Name in services' certificates, where it is not the host of their address.",
     "service.url": "pulsar:// or pulsar+ssl:// URL; only for subscriptions and for versions of Avro schemas.",
     "auth.token": "Token for service.url; not set: MAGNETAR_TOKEN of the environment where it is used.",
     "tls.trust.certs.file": "Trusted CA certificates for pulsar+ssl:// (PEM file).",
@@ -72,7 +75,6 @@ OPTIONS: Final[dict[str, str]] = {
 
 _KNOWN: Final = {name.lower(): name for name in OPTIONS}
 _IGNORED: Final = frozenset({"path", "queryname", "checkpointlocation"})
-_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+):([0-9]{1,5})")
 
 
 class BadOption(MagnetarError):
@@ -202,14 +204,22 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
 
 def _service(options: Mapping[str, str]) -> ServiceAddress:
     address = options.get("offload.address", DEFAULT_SERVICE).strip()
-    found = _ADDRESS.fullmatch(address)
-    if found is None or not 0 < int(found[2]) < 65_536:
+    try:
+        url = parse_service_url(address)
+    except ValueError:
         raise BadOption(
-            f'"offload.address" is {address!r}; it is host:port, of a broker\'s magnetarControlPort'
+            f'"offload.address" is {address!r}; it is host:port of a broker\'s magnetarControlPort, or '
+            "grpcs://host:port"
+        ) from None
+    trust_certs = options.get("offload.trust.certs", "")
+    if url.tls and not trust_certs:
+        raise BadOption(
+            f'"offload.address" is {address!r}: set "offload.trust.certs", "offload.certificate" and '
+            '"offload.key" to PEM files of a job'
         )
     return ServiceAddress(
-        address,
-        trust_certs=options.get("offload.trust.certs", ""),
+        str(url),
+        trust_certs=trust_certs,
         certificate=options.get("offload.certificate", ""),
         key=options.get("offload.key", ""),
         server_name=options.get("offload.server.name", ""),

@@ -23,7 +23,6 @@ if (
     del sys.path[0]  # spark-submit adds this directory, whose modules would hide others.
 
 from magnetar.common.errors import ConfigError, MagnetarError
-from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.layout import Manifest
 from magnetar.spark.jobs.job_run import (
@@ -33,13 +32,14 @@ from magnetar.spark.jobs.job_run import (
     add_common,
     exit_code_of,
     run_tasks,
-    service_of,
     session_of,
     topics_of,
     with_progress,
 )
 from magnetar.spark.jobs.parquet_comparison import CompareTask, Comparison, compare_part, gone_meanwhile
 from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
+from magnetar.spark.ledgers.service_channel import open_channel
+from magnetar.spark.offload.options import service_of
 from magnetar.spark.source.cold_parts import read_manifests
 from magnetar.spark.source.reading_plan import cold_ledger
 
@@ -105,7 +105,8 @@ def _run(given: argparse.Namespace) -> int:
     found = Verified()
     tasks: list[CompareTask] = []
     missing = set(given.ledger)
-    with OffloadChannel(given.service) as channel:
+    service = service_of(given)
+    with open_channel(service) as channel:
         for topic in topics_of(given):
             ledgers = [
                 each
@@ -113,7 +114,7 @@ def _run(given: argparse.Namespace) -> int:
                 if not given.ledger or each.ledger_id in given.ledger
             ]
             missing.difference_update(each.ledger_id for each in ledgers)
-            tasks += plan(ledgers, service_of(given), found)
+            tasks += plan(ledgers, service, found)
     if missing:
         raise ConfigError(
             f"--ledger {min(missing)} not found in the topics; magnetar offload status lists existing ledgers"

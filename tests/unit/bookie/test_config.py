@@ -38,6 +38,7 @@ def test_cluster_and_metadata_have_to_be_given_and_then_the_defaults_do() -> Non
         ("diskUsageLwmThreshold=0.99", "diskUsageThreshold"),
         ("tlsClientAuthentication=true", "needs TLS"),
         ("tlsCertificatePath=/c.pem", "tlsKeyStore"),
+        ("bookkeeperTLSClientAuthentication=true", "tlsCertificatePath"),
         ("tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory", "tlsCertificatePath"),
     ],
 )

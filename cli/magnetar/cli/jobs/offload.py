@@ -33,7 +33,7 @@ def offload() -> None:
 
 @offload.command()
 @with_options(
-    SERVICE,
+    *SERVICE,
     *_TOPICS,
     click.option("--want", is_flag=True, help="First mark all closed ledgers of the topics for offload."),
     click.option(
@@ -118,7 +118,7 @@ def run(master: str, deploy_mode: str, conf: Sequence[str], **given: Any) -> Non
 
 
 @offload.command()
-@with_options(SERVICE, *_TOPICS, _JSON)
+@with_options(*SERVICE, *_TOPICS, _JSON)
 def status(**given: Any) -> None:
     """Show the offload state of every ledger of topics.
 
@@ -130,7 +130,7 @@ def status(**given: Any) -> None:
 
 @offload.command()
 @with_options(
-    SERVICE,
+    *SERVICE,
     click.option(
         "--location",
         multiple=True,

@@ -10,13 +10,34 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Command], Command]
 
-SERVICE: Final = click.option(
-    "--service",
-    envvar="MAGNETAR_OFFLOAD_SERVICE",
-    default="127.0.0.1:6750",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="HOST:PORT of a broker's or standalone's magnetarControlPort; also from MAGNETAR_OFFLOAD_SERVICE.",
+
+def _tls(name: str, metavar: str, text: str) -> Option[Any]:
+    """An option of TLS, under its earlier name and from its variable, too."""
+    variable = f"MAGNETAR_OFFLOAD_{name.replace('-', '_').upper()}"
+    return click.option(
+        f"--service-{name}",
+        f"--bookie-{name}",
+        envvar=variable,
+        default="",
+        metavar=metavar,
+        help=f"{text}; also from {variable}.",
+    )
+
+
+SERVICE: Final = (
+    click.option(
+        "--service",
+        envvar="MAGNETAR_OFFLOAD_SERVICE",
+        default="127.0.0.1:6750",
+        show_default=True,
+        metavar="HOST:PORT",
+        help="HOST:PORT of a broker's or standalone's magnetarControlPort, or grpcs://HOST:PORT where it has "
+        "mutual TLS; also from MAGNETAR_OFFLOAD_SERVICE.",
+    ),
+    _tls("trust-certs", "FILE", "Authority of services (PEM file); turns on TLS to bookies"),
+    _tls("certificate", "FILE", "The job's certificate for brokers and bookies (PEM file)"),
+    _tls("key", "FILE", "Its key (PEM file)"),
+    _tls("server-name", "NAME", "Name in services' certificates, where it is not the host of their address"),
 )
 
 OF_SPARK: Final = (
@@ -33,20 +54,6 @@ OF_SPARK: Final = (
         help="Deploy mode of spark-submit, where the driver runs; default: client.",
     ),
     click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeat for several."),
-    click.option(
-        "--bookie-trust-certs",
-        default="",
-        metavar="FILE",
-        help="Trusted CA certificates for bookies (PEM file).",
-    ),
-    click.option("--bookie-certificate", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
-    click.option("--bookie-key", default="", metavar="FILE", help="TLS to bookies: PEM, the job's."),
-    click.option(
-        "--bookie-server-name",
-        default="",
-        metavar="NAME",
-        help="Host name expected in bookies' certificates.",
-    ),
 )
 
 

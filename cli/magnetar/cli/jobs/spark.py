@@ -10,7 +10,7 @@ from magnetar.cli.jobs import spark_process
 from magnetar.cli.jobs.options import OF_SPARK, SERVICE, arguments_of, as_json, topics, with_options
 from magnetar.cli.lazy_group import WholeSentences
 
-_COMMON = (SERVICE, topics(required=True))
+_COMMON = (*SERVICE, topics(required=True))
 _LAST = (*OF_SPARK, as_json("Print the result as a JSON line."))
 
 

@@ -92,6 +92,12 @@ class TlsConfig:
         "URI spiffe://CLUSTER/SERVICE what the caller may do.",
         key="tlsClientAuthentication",
     )
+    to_bookies: bool = setting(
+        False,
+        "As for brokers: asks for TLS to other bookies, for re-replication. They are called with the files "
+        "of `tlsCertificatePath` and `tlsKeyStore`, which it needs.",
+        key="bookkeeperTLSClientAuthentication",
+    )
     authorized_roles: tuple[str, ...] = setting(
         (),
         "Services (broker, bookie, job, admin) or URIs of certificates that may call at all, with "
@@ -107,7 +113,7 @@ class TlsConfig:
 
     @property
     def enabled(self) -> bool:
-        return bool(self.provider or self.certificate)
+        return bool(self.provider or self.certificate or self.to_bookies)
 
     def problems(self) -> list[str]:
         """Returns the missing settings that other settings require."""

@@ -20,6 +20,7 @@ from magnetar.common.config.settings import setting
 from magnetar.common.security.audit_config import AuditConfig
 from magnetar.common.security.authentication.config import AuthenticationConfig
 from magnetar.common.security.authorization.config import AuthorizationConfig, authorization_problems
+from magnetar.common.security.proxy_protocol.config import ProxyProtocolConfig
 from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
 from magnetar.common.security.tls.config import TlsConfig
 
@@ -143,7 +144,11 @@ class BrokerConfig:
     offload: OffloadConfig = field(default_factory=OffloadConfig)
     authorization: AuthorizationConfig = field(default_factory=AuthorizationConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
+    proxy_protocol: ProxyProtocolConfig = field(default_factory=ProxyProtocolConfig)
 
     def problems(self) -> list[str]:
         """Return contradictions between settings that are each valid."""
-        return authorization_problems(self.authentication.enabled, self.authorization)
+        return (
+            authorization_problems(self.authentication.enabled, self.authorization)
+            + self.proxy_protocol.problems()
+        )

@@ -10,8 +10,10 @@ from magnetar.common.config.settings import setting
 from magnetar.common.control.config import ControlTlsConfig
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints
+from magnetar.common.security.audit_config import AuditConfig
 from magnetar.common.security.authentication.config import TLS_PROVIDER, AuthenticationConfig
 from magnetar.common.security.authorization.config import AuthorizationConfig, authorization_problems
+from magnetar.common.security.proxy_protocol.config import ProxyProtocolConfig
 from magnetar.common.security.services.config import MetadataAccessConfig
 from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
 from magnetar.common.security.tls.config import TlsConfig, tls_problems
@@ -125,6 +127,11 @@ class ProxyConfig:
         "Reach brokers at their TLS addresses, by the files of brokerClient...",
         key="tlsEnabledWithBroker",
     )
+    forward_credentials: bool = setting(
+        False,
+        "Without effect: clients' credentials always go on to brokers, which check them.",
+        key="forwardAuthorizationCredentials",
+    )
     connect_timeout_ms: int = setting(
         10_000,
         "Timeout of connecting to a broker, in milliseconds.",
@@ -154,6 +161,8 @@ class DiscoveryConfig:
     authorization: AuthorizationConfig = field(default_factory=AuthorizationConfig)
     lookups: LookupConfig = field(default_factory=LookupConfig)
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
+    proxy_protocol: ProxyProtocolConfig = field(default_factory=ProxyProtocolConfig)
+    audit: AuditConfig = field(default_factory=AuditConfig)
 
     @property
     def shown_host(self) -> str:
@@ -194,6 +203,7 @@ class DiscoveryConfig:
             )
             + self.broker_client.problems()
         )
+        found += self.proxy_protocol.problems()
         found += authorization_problems(self.authentication.enabled, self.authorization)
         return found + self.metadata_access.problems(url) + self.control_tls.problems()
 

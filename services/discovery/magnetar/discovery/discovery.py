@@ -16,6 +16,7 @@ from magnetar.common.control.control_client import Caller, ControlClient
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.runtime.task_owner import TaskOwner
+from magnetar.common.security.audit import open_audit_file
 from magnetar.common.security.authentication.provider_table import open_authenticator
 from magnetar.common.security.authorization.authorizer import Authorizer
 from magnetar.common.security.services.credentials import loaded
@@ -70,7 +71,8 @@ class Discovery:
         self._links = BrokerLinks(self.directory, self.brokers, access, self._tasks.spawn)
         counts = PartitionCounts(metadata, keys)
         services = Services(config, self.finder, counts, self._links, self.authorizer, self.authenticator)
-        self._proxy = Proxy(self.directory, config.proxy, access)
+        max_age_s = config.authentication.tls_connection_max_age_s
+        self._proxy = Proxy(self.directory, config.proxy, access, certificate_max_age_s=max_age_s)
         self._listener = Listener(config.listener, services, self._proxy, self._tasks.spawn)
 
     async def start(self) -> None:
@@ -80,10 +82,15 @@ class Discovery:
         """
         await asyncio.gather(self.directory.start(), self._owners.start(), self._rings.start())
         self._tasks.spawn(self._proxy.watch_stuck(), "watch stuck connections")
+        if self.access.as_proxy:
+            expiry_s = self.config.authentication.refresh_check_s
+            self._tasks.spawn(self._proxy.watch_expiry(expiry_s), "watch certificates of clients")
         self._tasks.spawn(self.metadata_pulse.follow(), "check metadata")
         if self._control_credentials is not None:
             refresh_s = self.config.control_tls.refresh_s
             self._tasks.spawn(self._control_credentials.watch(refresh_s), "watch certificates")
+        if self.config.audit.file:
+            open_audit_file(self.config.audit.file)
         self.authorizer.start()
         if self.authenticator is not None:
             self.authenticator.on_change(self._listener.close_revoked)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import threading
 import uuid
@@ -12,10 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from magnetar.common.errors import ConfigError, MagnetarError
-from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_errors import OffloadUnreachable
-from magnetar.spark.ledgers.ledger_source import ServiceAddress
-from magnetar.spark.offload.options import DEFAULT_SERVICE, SERVICE_VARIABLE
+from magnetar.spark.ledgers.service_channel import open_channel
+from magnetar.spark.offload.options import add_service, service_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,13 +36,7 @@ T = TypeVar("T")
 
 def add_common(command: argparse.ArgumentParser) -> None:
     """Add the options common to all jobs."""
-    command.add_argument(
-        "--service",
-        default=os.environ.get(SERVICE_VARIABLE) or DEFAULT_SERVICE,
-        metavar="HOST:PORT",
-        help="a broker's or a standalone's magnetarControlPort; also from "
-        f"{SERVICE_VARIABLE} (default: {DEFAULT_SERVICE})",
-    )
+    add_service(command)
     command.add_argument(
         "--topic",
         "-t",
@@ -64,26 +56,11 @@ def add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; repeat it"
     )
-    command.add_argument("--bookie-trust-certs", default="", metavar="FILE", help="TLS to bookies: PEM")
-    command.add_argument("--bookie-certificate", default="", metavar="FILE", help="TLS to bookies: PEM")
-    command.add_argument("--bookie-key", default="", metavar="FILE", help="TLS to bookies: PEM")
-    command.add_argument("--bookie-server-name", default="", metavar="NAME", help="TLS to bookies")
-
-
-def service_of(given: argparse.Namespace) -> ServiceAddress:
-    """Return the address with which tasks reach brokers and bookies."""
-    return ServiceAddress(
-        address=given.service,
-        trust_certs=given.bookie_trust_certs,
-        certificate=given.bookie_certificate,
-        key=given.bookie_key,
-        server_name=given.bookie_server_name,
-    )
 
 
 def topics_of(given: argparse.Namespace) -> list[str]:
     """Full names, partitions for partitioned topics. Raises TopicNotFound, OffloadUnreachable."""
-    with OffloadChannel(given.service, deadline_s=ASK_DEADLINE_S) as channel:
+    with open_channel(service_of(given), deadline_s=ASK_DEADLINE_S) as channel:
         return list(dict.fromkeys(channel.topics(given.topic)))
 
 

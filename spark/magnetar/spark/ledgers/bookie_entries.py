@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -19,14 +18,15 @@ from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.offload.offload_errors import may_pass
 from magnetar.common.offload.offload_pb2 import Bookies
 from magnetar.common.runtime.clock import SystemClock
-from magnetar.common.security.services.credentials import CredentialFiles, loaded
+from magnetar.common.security.services.credentials import loaded
 from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.quorum.reader import QuorumLedgerReader, ReadContext, ReadOptions
 from magnetar.ledger.quorum.replica_order import ReplicaOrder
 from magnetar.ledger.quorum.striping import LedgerLayout
 from magnetar.spark.ledgers.ledger_lookup import find_ledger
-from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
+from magnetar.spark.ledgers.ledger_source import LedgerSource
+from magnetar.spark.ledgers.service_channel import credential_files
 
 CHUNK_BYTES: Final = 4 << 20
 """Bytes of entries in one read."""
@@ -85,7 +85,7 @@ class BookieEntries:
     # --- inside ---
 
     async def _connect(self) -> tuple[GrpcBookieClients, QuorumLedgerReader]:
-        clients = GrpcBookieClients(self._addresses.get, tls=loaded(_tls(self._source.service)))
+        clients = GrpcBookieClients(self._addresses.get, tls=loaded(credential_files(self._source.service)))
         context = ReadContext(clients, ReplicaOrder(SystemClock()), ReadOptions())
         reader = QuorumLedgerReader(
             LedgerRef(self._source.ledger_id, self._source.ledger_key),
@@ -140,14 +140,3 @@ def _closed(metadata: LedgerMetadata) -> LedgerMetadata:
     if metadata.state != LedgerMetadata.CLOSED:
         raise StorageError(f"ledger {metadata.ref.id} is not closed: only closed ledgers are read here")
     return metadata
-
-
-def _tls(address: ServiceAddress) -> CredentialFiles | None:
-    if not address.trust_certs:
-        return None
-    return CredentialFiles(
-        trust_certs=Path(address.trust_certs),
-        certificate=Path(address.certificate) if address.certificate else None,
-        key=Path(address.key) if address.key else None,
-        server_name=address.server_name,
-    )

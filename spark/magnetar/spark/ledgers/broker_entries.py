@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 
-from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.offload_reads import read_runs
 from magnetar.spark.ledgers.ledger_source import LedgerSource
+from magnetar.spark.ledgers.service_channel import open_channel
 
 
 class BrokerEntries:
@@ -17,7 +17,7 @@ class BrokerEntries:
 
     def __init__(self, source: LedgerSource) -> None:
         self._source = source
-        self._channel = OffloadChannel(source.service.address)
+        self._channel = open_channel(source.service)
 
     def __enter__(self) -> BrokerEntries:
         return self

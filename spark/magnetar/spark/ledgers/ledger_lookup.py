@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.spark.ledgers.ledger_source import ServiceAddress
+from magnetar.spark.ledgers.service_channel import open_channel
 
 
 def find_ledger(service: ServiceAddress, topic: str, ledger_id: int) -> Ledger | None:
@@ -12,6 +12,6 @@ def find_ledger(service: ServiceAddress, topic: str, ledger_id: int) -> Ledger |
 
     Raises TopicNotFound, and what else a call may.
     """
-    with OffloadChannel(service.address) as channel:
+    with open_channel(service) as channel:
         ledgers = channel.describe(topic).ledgers
     return next((each for each in ledgers if each.ledger_id == ledger_id), None)

@@ -10,12 +10,13 @@ class ServiceAddress:
     """Address and TLS files with which tasks reach brokers and bookies."""
 
     address: str
-    """host:port of a broker's offload service."""
+    """host:port of a broker's offload service, or grpcs://host:port where it has mutual TLS."""
     trust_certs: str = ""
-    """Trusted CA certificates for bookies (PEM file); empty: no TLS to bookies."""
+    """Authority of services (PEM file where the task runs); empty: no TLS to bookies."""
     certificate: str = ""
     key: str = ""
     server_name: str = ""
+    """Name in certificates of services, where it is not the host of their address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_errors import OffloadUnreachable
-from magnetar.spark.offload.options import parse
+from magnetar.spark.ledgers.service_channel import open_channel
+from magnetar.spark.offload.options import parse, service_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,13 +68,14 @@ def run_in(session: SparkSession, arguments: Sequence[str]) -> int:
 
 def _run(given: argparse.Namespace, session: SparkSession | None = None) -> int:
     before = message_id(given.before)
+    service = service_of(given)
     conf = settings(given.conf)
     stop = Event()
     with (
         _stopped_by_signals(stop),
-        OffloadChannel(given.service) as channel,
-        OffloadChannel(given.service, deadline_s=STEP_DEADLINE_S) as steps,
-        OffloadChannel(given.service, deadline_s=ASK_DEADLINE_S) as asking,
+        open_channel(service) as channel,
+        open_channel(service, deadline_s=STEP_DEADLINE_S) as steps,
+        open_channel(service, deadline_s=ASK_DEADLINE_S) as asking,
     ):
         asking.deletions("none")  # a cheap call first, to fail soon when no broker answers
         topics = _topics(channel, given)
@@ -119,7 +121,6 @@ def _run_job(
 ) -> int:
     # Spark and Arrow take seconds to import: `status` and `sweep` do without.
     from magnetar.ledger.cold.objects import open_store
-    from magnetar.spark.ledgers.ledger_source import ServiceAddress
     from magnetar.spark.offload.heartbeats import Heartbeats
     from magnetar.spark.offload.job import Job, run_rounds
     from magnetar.spark.offload.ledger_offload import Offloader
@@ -133,13 +134,7 @@ def _run_job(
     watcher = make_watcher(as_json=given.json)
     offloader = Offloader(
         service=steps,
-        address=ServiceAddress(
-            address=given.service,
-            trust_certs=given.bookie_trust_certs,
-            certificate=given.bookie_certificate,
-            key=given.bookie_key,
-            server_name=given.bookie_server_name,
-        ),
+        address=service_of(given),
         tasks=tasks,
         open_store=open_store,
         heartbeats=heartbeats,
@@ -180,10 +175,8 @@ def _run_job(
 def _status(given: argparse.Namespace) -> int:
     from magnetar.spark.offload.status import described, show
 
-    with (
-        OffloadChannel(given.service, deadline_s=ASK_DEADLINE_S) as asking,
-        OffloadChannel(given.service) as channel,
-    ):
+    service = service_of(given)
+    with open_channel(service, deadline_s=ASK_DEADLINE_S) as asking, open_channel(service) as channel:
         asking.deletions("none")
         show(described(channel, _topics(channel, given)), as_json=given.json)
     return DONE
@@ -195,7 +188,7 @@ def _sweep(given: argparse.Namespace) -> int:
     from magnetar.spark.offload.sweep import SweepRefused, sweep_location
 
     code = DONE
-    with OffloadChannel(given.service) as channel:
+    with open_channel(service_of(given)) as channel:
         for location in map(as_uri, given.location):
             try:
                 swept = sweep_location(

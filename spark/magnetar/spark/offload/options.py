@@ -7,10 +7,19 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from magnetar.spark.ledgers.ledger_source import ServiceAddress
 from magnetar.spark.offload.part_plan import PART_BYTES
 
 SERVICE_VARIABLE: Final = "MAGNETAR_OFFLOAD_SERVICE"
 DEFAULT_SERVICE: Final = "127.0.0.1:6750"
+
+_TLS: Final = (
+    ("trust-certs", "FILE", "the services' authority, a PEM file; turns on TLS to bookies"),
+    ("certificate", "FILE", "the job's certificate, a PEM file"),
+    ("key", "FILE", "its key, a PEM file"),
+    ("server-name", "NAME", "name in services' certificates, where it is not the host of their address"),
+)
+"""Options of TLS to brokers and bookies: --service-NAME, earlier --bookie-NAME, and their variables."""
 
 _CREDENTIALS: Final = (
     "Credentials of object stores come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
@@ -47,13 +56,34 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return given
 
 
-def _add_common(command: argparse.ArgumentParser) -> None:
+def add_service(command: argparse.ArgumentParser) -> None:
+    """Add the options that say how brokers and bookies are reached; `service_of` reads them."""
     command.add_argument(
         "--service",
         default=os.environ.get(SERVICE_VARIABLE) or DEFAULT_SERVICE,
         metavar="HOST:PORT",
-        help="a broker's or a standalone's magnetarControlPort; also from "
-        f"{SERVICE_VARIABLE} (default: {DEFAULT_SERVICE})",
+        help="a broker's or a standalone's magnetarControlPort, grpcs://HOST:PORT where it has mutual TLS; "
+        f"also from {SERVICE_VARIABLE} (default: {DEFAULT_SERVICE})",
+    )
+    for name, metavar, text in _TLS:
+        variable = f"MAGNETAR_OFFLOAD_{name.replace('-', '_').upper()}"
+        command.add_argument(
+            f"--service-{name}",
+            f"--bookie-{name}",
+            default=os.environ.get(variable, ""),
+            metavar=metavar,
+            help=f"{text}; also from {variable}",
+        )
+
+
+def service_of(given: argparse.Namespace) -> ServiceAddress:
+    """Return the address and files with which jobs and their tasks reach brokers and bookies."""
+    return ServiceAddress(
+        address=given.service,
+        trust_certs=given.service_trust_certs,
+        certificate=given.service_certificate,
+        key=given.service_key,
+        server_name=given.service_server_name,
     )
 
 
@@ -72,7 +102,7 @@ def _add_topics(command: argparse.ArgumentParser) -> None:
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
-    _add_common(command)
+    add_service(command)
     _add_topics(command)
     command.add_argument(
         "--want", action="store_true", help="first mark all closed ledgers of the topics for offload"
@@ -139,21 +169,17 @@ def _add_run(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; repeat it"
     )
-    command.add_argument("--bookie-trust-certs", default="", metavar="FILE", help="TLS to bookies: PEM")
-    command.add_argument("--bookie-certificate", default="", metavar="FILE", help="TLS to bookies: PEM")
-    command.add_argument("--bookie-key", default="", metavar="FILE", help="TLS to bookies: PEM")
-    command.add_argument("--bookie-server-name", default="", metavar="NAME", help="TLS to bookies")
     command.add_argument("--json", action="store_true", help="a line of JSON for each ledger")
 
 
 def _add_status(command: argparse.ArgumentParser) -> None:
-    _add_common(command)
+    add_service(command)
     _add_topics(command)
     command.add_argument("--json", action="store_true", help="a line of JSON for each ledger")
 
 
 def _add_sweep(command: argparse.ArgumentParser) -> None:
-    _add_common(command)
+    add_service(command)
     command.add_argument(
         "--location", action="append", required=True, metavar="URI", help="what to sweep; repeat it"
     )

@@ -24,7 +24,6 @@ from magnetar.common.errors import (
 )
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.client_calls import Described
-from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import Ledger
 from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
 from magnetar.ledger.cold.objects import NoSuchObject
@@ -32,6 +31,7 @@ from magnetar.ledger.cold.rows import Rows, rows_in_pieces
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark.ledgers.entries import UNIT_BYTES, open_entries
 from magnetar.spark.ledgers.ledger_source import ServiceAddress
+from magnetar.spark.ledgers.service_channel import open_channel
 from magnetar.spark.source.cold_parts import read_manifest, read_part
 from magnetar.spark.source.reading_plan import (
     NO_TIMES,
@@ -270,5 +270,5 @@ class _Search:
 
 def describe_topic(service: ServiceAddress, topic: str) -> Described:
     """A topic as it is now, described by its owner. Raises TopicNotFound, and what else a call may."""
-    with OffloadChannel(service.address) as channel:
+    with open_channel(service) as channel:
         return channel.describe(topic)

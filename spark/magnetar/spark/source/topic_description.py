@@ -10,6 +10,7 @@ from typing import Final
 from magnetar.common.errors import TopicNotFound
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_client import OffloadChannel
+from magnetar.spark.ledgers.service_channel import open_channel
 from magnetar.spark.message_ids import BEGINNING, MessageAt
 from magnetar.spark.source.reading_plan import TopicLedgers
 from magnetar.spark.source_options import BadOption, Bound, SourceOptions
@@ -31,7 +32,7 @@ class Describer:
     def channel(self) -> OffloadChannel:
         """Made at the first use: what is pickled has no connection."""
         if self._channel is None:
-            self._channel = OffloadChannel(self._options.service.address)
+            self._channel = open_channel(self._options.service)
         return self._channel
 
     def close(self) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import json
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from magnetar.broker.handlers.client import Client, ConnectState
 from magnetar.broker.handlers.credentials import check_credentials, close_if_revoked
 from magnetar.broker.handlers.routes import route
 from magnetar.common.errors import ProtocolError
+from magnetar.common.security import audit as audit_module
 from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.common.security.authentication.config import AuthenticationConfig
 from magnetar.common.security.authentication.provider import Refusal
@@ -448,3 +451,50 @@ async def _kept(world: World, rest: Coroutine[Any, Any, None]) -> None:
         await rest
     except ProtocolError:
         world.peer.close("protocol error")
+
+
+@pytest.fixture
+def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    path = tmp_path / "audit.log"
+    monkeypatch.setattr(audit_module, "_bounds", {})
+    audit_module.open_audit_file(str(path))
+    yield lambda: [json.loads(line) for line in path.read_text().splitlines()]
+    audit_module.open_audit_file("")
+
+
+def test_connects_and_refreshes_are_audited_without_credentials(
+    audited: Callable[[], list[dict[str, Any]]],
+) -> None:
+    world = World()
+    world.connect()
+    world.now = 100
+    check_credentials(world.client)
+    world.answer(FRESH)
+    world.now = 500
+    check_credentials(world.client)
+    world.answer(b"wrong")
+    refused = World()
+    refused.connect(data=b"wrong", method="token")
+    expired = World()
+    expired.connect(refresh=False)
+    expired.now = 100
+    check_credentials(expired.client)
+    found = audited()
+    assert [(each["event"], each["principal"], each["outcome"]) for each in found] == [
+        ("connect", "alice", "accepted"),
+        ("credential refresh", "alice", "accepted"),
+        ("credential refresh", "alice", "refused"),
+        ("connect", None, "refused"),
+        ("connect", "alice", "accepted"),
+        ("credential refresh", "alice", "closed"),
+    ]
+    assert {each["address"] for each in found} == {"10.0.0.1:5"}
+    assert found[3]["auth_method"] == "token"
+    assert "wrong" not in json.dumps(found)
+
+
+def test_without_authentication_connects_are_not_audited(
+    audited: Callable[[], list[dict[str, Any]]],
+) -> None:
+    World(authentication=False).connect()
+    assert audited() == []

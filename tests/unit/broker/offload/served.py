@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from magnetar.broker.offload.service import OffloadService
-from magnetar.common.offload.methods import MESSAGE_BYTES_MAX, SERVICE
+from magnetar.common.offload.methods import CALLERS, MESSAGE_BYTES_MAX, SERVICE
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import (
     AttemptsRequest,
@@ -34,12 +34,15 @@ from magnetar.common.offload.offload_pb2 import (
     WantRequest,
     WantResponse,
 )
+from magnetar.common.rpc.callers import CallerCheck
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.server import GrpcServer
+from magnetar.common.security.services.credentials import ServiceCredentials
 
 from tools.free_ports import free_ports
 
 HOST = "127.0.0.1"
+CLUSTER = "blue"
 A = b"a" * 16
 
 
@@ -122,8 +125,10 @@ class Calls:
 class Served:
     """A service that listens, from `start` to `stop`, on one port."""
 
-    def __init__(self, calls: Calls, **limits: int) -> None:
+    def __init__(self, calls: Calls, *, tls: ServiceCredentials | None = None, **limits: int) -> None:
+        """With `tls` callers need a certificate of a service of CLUSTER."""
         self.calls = calls
+        self._tls = tls
         self.service = OffloadService(calls, **limits)
         (self.port,) = free_ports(1)
         self.address = f"{HOST}:{self.port}"
@@ -131,7 +136,12 @@ class Served:
 
     async def start(self) -> None:
         self._server = GrpcServer(
-            SERVICE, self.service.methods(), self.service.refuse, server_options(MESSAGE_BYTES_MAX)
+            SERVICE,
+            self.service.methods(),
+            self.service.refuse,
+            server_options(MESSAGE_BYTES_MAX),
+            None if self._tls is None else self._tls.server(),
+            guard=None if self._tls is None else CallerCheck(CLUSTER, CALLERS).guard,
         )
         await self._server.start(HOST, self.port, "magnetarControlPort")
         self.service.serving = True
@@ -143,7 +153,7 @@ class Served:
 
 def serving(body: Callable[[Served], Awaitable[None]], *, start: bool = True, **limits: int) -> None:
     async def run() -> None:
-        served = Served(Calls(), **limits)
+        served = Served(Calls(), tls=None, **limits)
         if start:
             await served.start()
         try:

@@ -15,7 +15,6 @@ from magnetar.common.errors import (
     ServiceNotReady,
     TooManyRequests,
 )
-from magnetar.common.offload.client_calls import target_of
 from magnetar.common.offload.methods import MESSAGE_BYTES_MAX, SERVICE
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_errors import (
@@ -33,6 +32,7 @@ from magnetar.common.offload.offload_pb2 import (
     WantRequest,
 )
 from magnetar.common.offload.offload_refusals import OffloadRunning
+from magnetar.common.offload.service_url import ServiceUrl, parse_service_url
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.server import GrpcServer
 
@@ -215,13 +215,16 @@ def test_closed_channel_answers_no_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "host", "host:", ":1", "host:x", "host:0", "host:70000", "pulsar://h:6650"]
+    "address", ["", "host", "host:", ":1", "host:x", "host:0", "host:70000", "a b:1", "pulsar://h:6650"]
 )
 def test_invalid_address_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(ValueError, match="127\\.0\\.0\\.1:6750"):
         OffloadChannel(address)
 
 
-def test_an_address_may_be_written_as_people_write_it() -> None:
-    assert target_of(" grpc://host:6750/ ") == "host:6750"
-    assert target_of("[::1]:6750") == "[::1]:6750"
+def test_addresses_are_parsed_and_keep_their_form() -> None:
+    assert parse_service_url(" grpc://host:6750/ ") == ServiceUrl("host:6750")
+    assert parse_service_url("[::1]:6750") == ServiceUrl("[::1]:6750")
+    assert parse_service_url("grpcs://host:6750") == ServiceUrl("host:6750", tls=True)
+    for text in ("host:6750", "grpcs://host:6750"):
+        assert str(parse_service_url(text)) == text

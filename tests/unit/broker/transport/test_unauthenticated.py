@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +18,8 @@ from magnetar.broker.transport.connection import UNAUTHENTICATED_FRAME_BYTES_MAX
 from magnetar.broker.transport.listener import Listener
 from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.common.security.authentication.config import AuthenticationConfig
+from magnetar.common.security.proxy_protocol.config import ProxyProtocolConfig
+from magnetar.common.security.proxy_protocol.header import Client as ProxiedClient
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.unit.broker.handlers.bare_services import bare_services
@@ -32,6 +36,7 @@ class Transport:
         self.host = host
         self.written: list[bytes] = []
         self.closed = False
+        self.reads = True
 
     def set_write_buffer_limits(self, high: int) -> None:
         """Nothing is bounded."""
@@ -49,10 +54,10 @@ class Transport:
         self.written.append(data)
 
     def pause_reading(self) -> None:
-        """Nothing is read."""
+        self.reads = False
 
     def resume_reading(self) -> None:
-        """Nothing is read."""
+        self.reads = True
 
     def close(self) -> None:
         self.closed = True
@@ -209,5 +214,64 @@ def test_the_look_at_credentials_asks_for_fresh_ones_and_then_closes() -> None:
                 sent = b"".join(transport.written)
         assert sent.count(b"PulsarAuthRefresh") == 1
         assert transport.closed
+
+    asyncio.run(main())
+
+
+def test_nothing_is_read_while_credentials_are_checked() -> None:
+    async def main() -> None:
+        world = World(authentication=limits())
+        connection, transport = world.open()
+        assert transport.reads
+        connection.data_received(CONNECT)
+        assert not transport.reads
+        await asyncio.gather(*world.tasks)
+        assert connection.client.connected
+        assert transport.reads
+        refused, transport = world.open()
+        refused.data_received(simple(connect=connect(b"wrong").connect))
+        await asyncio.gather(*world.tasks)
+        assert transport.closed
+        assert not transport.reads, "a wrong password is answered, and nothing behind it is read"
+        await world.listener.close()
+
+    asyncio.run(main())
+
+
+def test_the_client_of_a_proxy_header_is_counted_and_shown() -> None:
+    async def main() -> None:
+        world = World(connections_per_ip_max=1)
+        made = []
+        for host in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
+            connection = Connection(world.services, world.listener, ProxiedClient(host, 7))
+            connection.connection_made(cast(Any, Transport("10.0.0.1")))
+            made.append(connection)
+        assert [each.connected for each in made] == [True, True, False]
+        assert made[0].address == "192.0.2.1:7"
+        await world.listener.close()
+
+    asyncio.run(main())
+
+
+def test_ports_behind_a_load_balancer_read_its_header() -> None:
+    async def main() -> None:
+        world = World()
+        behind = ProxyProtocolConfig(enabled=True, networks=("127.0.0.0/8",))
+        world.services.config = replace(world.services.config, proxy_protocol=behind)
+        listener = Listener(world.services)
+        port = await listener.start("127.0.0.1", 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 6650\r\n" + CONNECT)
+        reader, refused = await asyncio.open_connection("127.0.0.1", port)
+        refused.write(CONNECT)
+        async with asyncio.timeout(20):
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            while not len(listener):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert [each.address for each in listener] == ["192.0.2.7:51000"]
+        refused.close()
+        await listener.close()
+        writer.close()
 
     asyncio.run(main())

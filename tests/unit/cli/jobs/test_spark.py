@@ -12,8 +12,8 @@ from magnetar.cli.jobs import spark_process
 from magnetar.spark import compact, verify
 
 TLS = [
-    *("--bookie-trust-certs", "ca.pem", "--bookie-certificate", "job.pem"),
-    *("--bookie-key", "job.key", "--bookie-server-name", "bookies"),
+    *("--service-trust-certs", "ca.pem", "--service-certificate", "job.pem"),
+    *("--bookie-key", "job.key", "--bookie-server-name", "bookies"),  # names of release 0.1.0
 ]
 
 
@@ -62,10 +62,10 @@ def test_compact_is_started_with_all_that_was_given(started: Started) -> None:
         "json": True,
         "master": "",
         "conf": [],
-        "bookie_trust_certs": "ca.pem",
-        "bookie_certificate": "job.pem",
-        "bookie_key": "job.key",
-        "bookie_server_name": "bookies",
+        "service_trust_certs": "ca.pem",
+        "service_certificate": "job.pem",
+        "service_key": "job.key",
+        "service_server_name": "bookies",
     }
 
 
@@ -74,7 +74,7 @@ def test_verify_is_started_with_all_that_was_given(started: Started) -> None:
     assert started.module == "verify"
     given = verify.parser().parse_args(started.arguments)
     assert (given.service, given.topic, given.ledger) == ("127.0.0.1:6750", ["t"], [5, 7])
-    assert (given.json, given.bookie_key) == (False, "job.key")
+    assert (given.json, given.service_key) == (False, "job.key")
 
 
 @pytest.mark.parametrize("arguments", [["compact", "--topic", "t"], ["compact", "--to", "x"], ["verify"]])

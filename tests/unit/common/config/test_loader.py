@@ -334,3 +334,19 @@ def test_a_prefix_renames_the_settings_of_tokens() -> None:
     assert (loaded.value.secret, loaded.value.claim) == ("mine", "sub")
     with pytest.raises(ConfigError, match="unknown key my_tokenSecretKey"):
         load(SecretSettings, overrides=given[1:])
+
+
+@pytest.mark.parametrize("where", ["environment", "file", "command line"])
+def test_a_prefix_renames_variables_too(tmp_path: Path, where: str) -> None:
+    file = tmp_path / "prefix.conf"
+    file.write_text("tokenSettingPrefix=my_\n" if where == "file" else "")
+    environ = {
+        "MAGNETAR_MY_TOKEN_SECRET_KEY": "mine",
+        "MAGNETAR_TOKEN_AUTH_CLAIM": "other",
+        **({"MAGNETAR_TOKEN_SETTING_PREFIX": "my_"} if where == "environment" else {}),
+    }
+    overrides = ["tokenSettingPrefix=my_"] if where == "command line" else []
+    loaded = load(SecretSettings, files=[file], environ=environ, overrides=overrides)
+    assert (loaded.value.secret, loaded.value.claim) == ("mine", "sub")
+    with pytest.raises(ConfigError, match="MAGNETAR_MY_TOKEN_SECRET_KEY"):
+        load(SecretSettings, environ={"MAGNETAR_MY_TOKEN_SECRET_KEY": "mine"})

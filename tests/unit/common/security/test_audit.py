@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 from magnetar.common.obs import request_ids
 from magnetar.common.security import audit as audit_module
-from magnetar.common.security.audit import EVENTS_PER_SECOND_MAX, TEXT_CHARS_MAX, audit, open_audit_file
+from magnetar.common.security.audit import (
+    EVENTS_PER_SECOND_MAX,
+    TEXT_CHARS_MAX,
+    audit,
+    audit_process,
+    open_audit_file,
+)
 from magnetar.common.security.principal import Principal
 
 ALICE = Principal("alice", "bob", method="token", address="10.0.0.1:5")
@@ -95,3 +101,18 @@ def test_without_a_file_events_are_in_the_log(
     audit("admin call", principal=ALICE, action="PUT")
     out = capsys.readouterr()
     assert "admin call" in out.out + out.err
+
+
+def test_events_of_the_process_are_in_the_file_alone_and_bounded(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit_process("reload", setting="basicAuthConf", outcome="done")
+    [line] = lines(file)
+    assert line.pop("timestamp")
+    assert line == {"event": "reload", "setting": "basicAuthConf", "outcome": "done"}
+    for _ in range(EVENTS_PER_SECOND_MAX * 3):
+        audit_process("reload", setting="basicAuthConf", outcome="failed")
+    assert len(lines(file)) <= EVENTS_PER_SECOND_MAX * 2 + 1
+    open_audit_file("")
+    audit_process("reload", setting="other", outcome="done")
+    assert "other" not in capsys.readouterr().out

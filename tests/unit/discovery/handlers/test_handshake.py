@@ -7,6 +7,7 @@ import ssl
 import pytest
 from magnetar.common.errors import AuthenticationFailed
 from magnetar.common.security.certificates import Authority
+from magnetar.common.security.tls.certificate_times import not_after
 from magnetar.common.wire.auth_method import method_of
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandConnect
 from magnetar.discovery.handlers.handshake import carry_credentials
@@ -34,7 +35,7 @@ def test_a_client_s_own_credentials_go_on_and_what_a_proxy_says_does_not(method:
         original_auth_method="token",
         proxy_version="p",
     )
-    carry_credentials(command, certificate("alice"), as_proxy=as_proxy)
+    assert carry_credentials(command, certificate("alice"), as_proxy=as_proxy) is None
     sent = command.connect
     assert (sent.auth_method_name, sent.auth_data) == (method, b"secret")
     for name in ("original_principal", "original_auth_data", "original_auth_method", "proxy_version"):
@@ -43,7 +44,8 @@ def test_a_client_s_own_credentials_go_on_and_what_a_proxy_says_does_not(method:
 
 def test_method_tls_becomes_the_original_principal_of_discovery_s_own_certificate() -> None:
     command = connect(auth_method_name="tls", auth_data=b"x", original_principal="admin")
-    carry_credentials(command, certificate("alice"), as_proxy=True)
+    shown = certificate("alice")
+    assert carry_credentials(command, shown, as_proxy=True) == not_after(shown)
     sent = command.connect
     assert (sent.auth_method_name, sent.auth_data) == ("tls", b"")
     assert (sent.original_principal, sent.original_auth_method) == ("alice", "tls")

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.closed_transport import ClosedTransport
 from magnetar.common.security.identity import Credential, Identity
+from magnetar.common.security.proxy_protocol.config import ProxyProtocolConfig
 from magnetar.common.wire import commands
 from magnetar.common.wire.frame import SIZES, encode_command
 from magnetar.common.wire.pulsar_pb2 import (
@@ -24,7 +26,7 @@ from magnetar.discovery.transport import connection
 from structlog.testing import capture_logs
 
 from tests.unit.common.security.authentication.test_authenticator import Provider, made
-from tests.unit.discovery.front import TOPIC, Front, RawClient, config, connect_command, with_front
+from tests.unit.discovery.front import TOPIC, Front, RawClient, config, connect_command, until, with_front
 from tests.unit.discovery.handlers.test_lookups import lookup, partitions
 
 PING = BaseCommand(type=BaseCommand.PING, ping=CommandPing())
@@ -274,5 +276,32 @@ def test_a_command_while_credentials_are_checked_ends_the_connection() -> None:
         error = (await both.next()).error
         assert (error.error, "before Connected" in error.message) == (ServerError.NotAllowedError, True)
         await both.ended()
+
+    with_front(body)
+
+
+def test_a_proxy_header_gives_the_clients_address() -> None:
+    async def body(front: Front) -> None:
+        client = RawClient(*await asyncio.open_connection("127.0.0.1", front.discovery.port))
+        front.opened.callback(client.writer.close)
+        client.writer.write(b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 6650\r\n")
+        assert (await client.ask(connect_command())).type == BaseCommand.CONNECTED
+        [connection] = front.discovery._listener._connections
+        assert (connection.address, connection.host) == ("192.0.2.7:51000", "192.0.2.7")
+        refused = RawClient(*await asyncio.open_connection("127.0.0.1", front.discovery.port))
+        front.opened.callback(refused.writer.close)
+        refused.send(connect_command())
+        await refused.ended()
+
+    behind = ProxyProtocolConfig(enabled=True, networks=("127.0.0.0/8",))
+    with_front(body, replace(config(), proxy_protocol=behind))
+
+
+def test_a_connection_that_ended_holds_no_transport() -> None:
+    async def body(front: Front) -> None:
+        client = await front.client()
+        [connection] = front.discovery._listener._connections
+        client.writer.close()
+        await until(lambda: isinstance(connection._transport, ClosedTransport))
 
     with_front(body)

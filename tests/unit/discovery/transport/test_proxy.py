@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import pytest
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.closed_transport import ClosedTransport
 from magnetar.common.wire import commands
 from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from magnetar.discovery.config import ListenerConfig
-from magnetar.discovery.transport import broker_access, splice
+from magnetar.discovery.transport import broker_access, proxy, splice
 from structlog.testing import capture_logs
 
 from tests.unit.discovery.front import (
@@ -408,3 +409,57 @@ def gauges_are_back_where_they_were() -> Iterator[None]:
     before = [sample("magnetar_discovery_connections", kind=kind) for kind in kinds]
     yield
     assert [sample("magnetar_discovery_connections", kind=kind) for kind in kinds] == before
+
+
+def test_carried_connections_end_when_the_clients_certificate_expires(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expiries: list[float | None] = [100.0, None, 300.0]
+    monkeypatch.setattr(proxy, "carry_credentials", lambda *_, **__: expiries.pop(0))
+
+    async def body(front: Front) -> None:
+        now = [50.0]
+        carried = front.discovery._proxy
+        carried._wall_s = lambda: now[0]
+        first, second, third = [await to_b(front) for _ in range(3)]
+        carried.end_expired()
+        assert len(carried) == 3
+        now[0] = 100.0
+        carried.end_expired()
+        await first.ended()
+        assert len(carried) == 2
+        now[0] = 1_000.0
+        carried.end_expired()
+        await third.ended()
+        assert len(carried) == 1
+        second.writer.close()
+
+    with_front(body)
+
+
+def test_the_age_of_certificates_ends_carried_connections_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "carry_credentials", lambda *_, **__: 1_000.0)
+
+    async def body(front: Front) -> None:
+        carried = front.discovery._proxy
+        carried._wall_s, carried._max_age_s = (lambda: 50.0), 10
+        client = await to_b(front)
+        assert [each.expires_at for each in carried._splices] == [60.0]
+        client.writer.close()
+
+    with_front(body)
+
+
+def test_a_carried_connection_that_ended_holds_no_transport() -> None:
+    async def body(front: Front) -> None:
+        client = await to_b(front)
+        [joined] = front.discovery._proxy._splices
+        client.writer.close()
+        await until(lambda: len(front.discovery._proxy) == 0)
+        await until(
+            lambda: (
+                isinstance(joined._client, ClosedTransport) and isinstance(joined._broker, ClosedTransport)
+            )
+        )
+
+    with_front(body)

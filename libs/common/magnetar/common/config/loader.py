@@ -84,8 +84,10 @@ def load(
     settings = settings_of(settings_class)
     problems: list[str] = []
     layers = [_from_file(Path(path), problems) for path in files]
-    layers.append(_from_environment(environ or {}, settings, problems))
-    layers.append(_from_overrides(overrides, problems))
+    last = _from_overrides(overrides, problems)
+    prefix = _token_prefix([*layers, last], environ or {}) if TOKEN_SETTING_PREFIX in settings else ""
+    layers.append(_from_environment(environ or {}, settings, problems, prefix))
+    layers.append(last)
     given: dict[str, _Given] = {}
     for layer in layers:
         given.update((key, source) for key, source in layer.items() if _is_set(key, source, settings))
@@ -124,6 +126,20 @@ def describe(loaded: Loaded[Any]) -> list[tuple[str, str, str]]:
     return [
         (key, show_setting(settings[key].info, values[key]), origin) for key, origin in loaded.origins.items()
     ]
+
+
+def _token_prefix(layers: Sequence[Mapping[str, _Given]], environ: Mapping[str, str]) -> str:
+    """The value of tokenSettingPrefix: of the command line, else the environment, else the last file."""
+    *files, overrides = layers
+    if TOKEN_SETTING_PREFIX in overrides:
+        return overrides[TOKEN_SETTING_PREFIX].text
+    for name, value in environ.items():
+        if name.upper().startswith(ENVIRONMENT_PREFIX) and (
+            _fold(name[len(ENVIRONMENT_PREFIX) :]) == _fold(TOKEN_SETTING_PREFIX)
+        ):
+            return value.strip()
+    given = [layer[TOKEN_SETTING_PREFIX].text for layer in files if TOKEN_SETTING_PREFIX in layer]
+    return given[-1] if given else ""
 
 
 def _take_prefix_off(given: dict[str, _Given], settings: Mapping[str, Setting]) -> None:
@@ -171,12 +187,15 @@ def _from_file(path: Path, problems: list[str]) -> dict[str, _Given]:
 
 
 def _from_environment(
-    environ: Mapping[str, str], settings: Mapping[str, Setting], problems: list[str]
+    environ: Mapping[str, str], settings: Mapping[str, Setting], problems: list[str], prefix: str
 ) -> dict[str, _Given]:
+    """`prefix`: the value of tokenSettingPrefix, with which variables name settings of tokens."""
     names = [name for name in sorted(environ) if name.upper().startswith(ENVIRONMENT_PREFIX)]
     if not names:
         return {}
     known = {_fold(key): key for key in (*pulsar_keys(), *settings)}
+    if prefix:
+        known |= {_fold(prefix + key): prefix + key for key in TOKEN_SETTINGS}
     service_links = _service_links(names)
     found: dict[str, _Given] = {}
     for name in names:

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import grpc
 from magnetar.common.errors import ConfigError
-
-Signature: TypeAlias = tuple[tuple[int, int, int], ...]
-"""Inode, size and modification time of each file: differs when a file was replaced."""
+from magnetar.common.runtime.file_signature import Signature, signature_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +43,9 @@ class EtcdAccess:
         return data.decode("utf-8", "replace").partition("\n")[0].strip()
 
     def signature(self) -> Signature:
-        """Return what identifies the files now. Raises ConfigError when one is missing."""
+        """Return what identifies the files of TLS now."""
         files = (self.trust_certs, self.certificate, self.key)
-        try:
-            stats = [path.stat() for path in files if path is not None]
-        except OSError as error:
-            raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
-        return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in stats)
+        return signature_of(path for path in files if path is not None)
 
 
 def _read(path: Path | None) -> bytes | None:

@@ -60,20 +60,6 @@ def options() -> ChannelOptions:
     return channel_options(MESSAGE_BYTES_MAX, CONNECT_TIMEOUT_S, RECONNECT_MAX_S)
 
 
-def target_of(address: str) -> str:
-    """Parses an address into a gRPC target. Raises ValueError, with the expected form, if it is invalid."""
-    text = address.strip().removeprefix("grpc://").rstrip("/")
-    host, separator, port = text.rpartition(":")
-    if not (separator and host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) or (
-        "/" in text
-    ):
-        raise ValueError(
-            f"{address!r} is not an offload service address: write HOST:PORT, for example 127.0.0.1:6750 "
-            "(magnetarControlPort of a broker or a standalone; not the port of Pulsar clients)"
-        )
-    return text
-
-
 def error_of(error: Any, call: str) -> MagnetarError:
     """Return the error that a failed gRPC call carries."""
     name = ""

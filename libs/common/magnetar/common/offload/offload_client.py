@@ -5,7 +5,8 @@
 
 Every call is made again while the broker is away, until its deadline: it may be started again meanwhile.
 Errors are those of magnetar.common.offload.offload_refusals and magnetar.common.errors, by name as the broker
-raised them. A channel is of the process that made it: a process that forks makes its own afterwards.
+raised them. Brokers with mutual TLS are reached at grpcs://HOST:PORT, with the certificate of a job.
+A channel is of the process that made it: a process that forks makes its own afterwards.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ from magnetar.common.offload.client_calls import (
     Deletions,
     Described,
     error_of,
-    options,
     pause_before_next,
-    target_of,
 )
+from magnetar.common.offload.client_channel import ClientChannel
 from magnetar.common.offload.methods import (
     ATTEMPTS,
     BEGIN,
@@ -60,6 +60,8 @@ from magnetar.common.offload.offload_pb2 import (
     WantedResponse,
     WantRequest,
 )
+from magnetar.common.offload.service_url import ServiceUrl, parse_service_url
+from magnetar.common.security.services.credentials import CredentialFiles
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -72,17 +74,26 @@ OWNER_S: Final = 5.0
 
 
 class OffloadChannel:
-    """One broker's offload service at HOST:PORT. Connects at the first call; `close` it, or use `with`."""
+    """One broker's offload service. Connects at the first call; `close` it, or use `with`."""
 
-    def __init__(self, address: str, *, deadline_s: float | None = None) -> None:
-        """Creates a channel. `deadline_s` replaces each method's deadline. Raises ValueError for an invalid
-        address.
+    def __init__(
+        self, address: str, tls: CredentialFiles | None = None, *, deadline_s: float | None = None
+    ) -> None:
+        """Creates a channel to HOST:PORT, or with mutual TLS to grpcs://HOST:PORT by the files `tls`.
+
+        `deadline_s` replaces each method's deadline. Raises ValueError for an invalid address or missing
+        files, ConfigError for files that cannot be used.
         """
-        self.address = target_of(address)
+        self._url = parse_service_url(address)
+        self._tls = tls
+        self._channel = ClientChannel(self._url, tls)
         self._deadline_s = deadline_s
-        self._channel: grpc.Channel | None = None
-        self._lock = threading.Lock()
         self._closed = threading.Event()
+
+    @property
+    def address(self) -> str:
+        """The service's address, in the form that `__init__` takes."""
+        return str(self._url)
 
     def __enter__(self) -> OffloadChannel:
         return self
@@ -95,10 +106,7 @@ class OffloadChannel:
     def close(self) -> None:
         """Ends every call; idempotent."""
         self._closed.set()
-        with self._lock:
-            channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
+        self._channel.close()
 
     # Steps
 
@@ -181,7 +189,7 @@ class OffloadChannel:
                 found = self._describe(topic, after_ledger_id)
                 if not found.owner:
                     return _described(topic, found, self.address)
-                with OffloadChannel(found.owner, deadline_s=min(OWNER_S, self._limit_s(DESCRIBE))) as owner:
+                with self._owner(found.owner) as owner:
                     theirs = owner._describe(topic, after_ledger_id)
                 if not theirs.owner:
                     return _described(topic, theirs, owner.address)
@@ -213,17 +221,18 @@ class OffloadChannel:
             first_entry_id=first_entry_id,
             last_entry_id=last_entry_id,
         )
-        call = self._open().unary_stream(READ.path, READ.request.SerializeToString, READ.response.FromString)(
-            request, timeout=self._limit_s(READ)
-        )
         what = f"Read of {self.address}"
-        try:
-            for part in call:
-                yield part.records
-        except grpc.RpcError as error:
-            raise error_of(error, what) from None
-        finally:
-            call.cancel()
+        with self._channel.lend() as channel:
+            call = channel.unary_stream(READ.path, READ.request.SerializeToString, READ.response.FromString)(
+                request, timeout=self._limit_s(READ)
+            )
+            try:
+                for part in call:
+                    yield part.records
+            except grpc.RpcError as error:
+                raise error_of(error, what) from None
+            finally:
+                call.cancel()
 
     # Sweeping
 
@@ -265,13 +274,10 @@ class OffloadChannel:
             whole.ledgers.extend(page.ledgers)
         return whole
 
-    def _open(self) -> grpc.Channel:
-        with self._lock:
-            if self._closed.is_set():
-                raise OffloadUnreachable(f"the channel to {self.address} was closed")
-            if self._channel is None:
-                self._channel = grpc.insecure_channel(self.address, options=options())
-            return self._channel
+    def _owner(self, target: str) -> OffloadChannel:
+        """A channel to the topic's owner at host:port, with the same TLS as this one."""
+        deadline_s = min(OWNER_S, self._limit_s(DESCRIBE))
+        return OffloadChannel(str(ServiceUrl(target, self._url.tls)), self._tls, deadline_s=deadline_s)
 
     def _limit_s(self, method: Method[Any, Any]) -> float:
         return method.deadline_s if self._deadline_s is None else self._deadline_s
@@ -281,11 +287,8 @@ class OffloadChannel:
         deadline = time.monotonic() + self._limit_s(method)
         attempt = 0
         while True:
-            call = self._open().unary_unary(
-                method.path, method.request.SerializeToString, method.response.FromString
-            )
             try:
-                answer = call(request, timeout=max(0.001, deadline - time.monotonic()))
+                answer = self._exchange(method, request, max(0.001, deadline - time.monotonic()))
             except grpc.RpcError as error:
                 found: MagnetarError = error_of(error, what)
             except ValueError as error:  # gRPC's word for a channel that was closed
@@ -297,6 +300,14 @@ class OffloadChannel:
             if pause_s is None or self._closed.wait(pause_s):
                 raise found
             attempt += 1
+
+    def _exchange(self, method: Method[Any, Any], request: Message, timeout_s: float) -> Message:
+        with self._channel.lend() as channel:
+            call = channel.unary_unary(
+                method.path, method.request.SerializeToString, method.response.FromString
+            )
+            answer: Message = call(request, timeout=timeout_s)
+            return answer
 
 
 def _described(topic: str, found: DescribeResponse, address: str) -> Described:

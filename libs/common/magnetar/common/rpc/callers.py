@@ -6,13 +6,16 @@ without a line may be called by no service.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
+from inspect import isasyncgenfunction
 from typing import Any, Final
 
 import grpc
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.rpc.refusals import CallRefused
+from magnetar.common.security.audit import audit_process
 from magnetar.common.security.services.service_identity import Service, ServiceIdentity, peer_identities
 from prometheus_client import Counter
 
@@ -57,6 +60,10 @@ class CallerCheck:
                 return identity
         shown = known[0].service.value if known else UNKNOWN_CALLER
         REFUSED_CALLERS.labels(method if method in self.table else "unknown", shown).inc()
+        uri = known[0].uri if known else None
+        audit_process(
+            "service refused", service=uri, address=context.peer(), method=method, outcome="refused"
+        )
         if known:
             allowed = ", ".join(sorted(each.value for each in permitted)) or "no service"
             raise CallerNotPermitted(
@@ -71,23 +78,32 @@ class CallerCheck:
         return not self.authorized or not self.authorized.isdisjoint((identity.service.value, identity.uri))
 
     def guard(self, method: str, handler: Any, refuse: Refuse) -> Any:
-        """Return `handler`, a gRPC method handler in coroutine style, behind this check."""
+        """Return `handler`, a gRPC method handler, behind this check. It is a coroutine function, or an
+        asynchronous generator of the call's responses.
+        """
 
-        def checked(inner: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-            async def call(request: Any, context: Any) -> Any:
-                try:
-                    self.caller(method, context)
-                except CallerNotPermitted as error:
-                    await refuse(context, method, error)
-                    raise AssertionError("abort raises") from error
-                return await inner(request, context)
+        async def check(context: Any) -> None:
+            try:
+                self.caller(method, context)
+            except CallerNotPermitted as error:
+                await refuse(context, method, error)
+                raise AssertionError("abort raises") from error
 
-            return call
+        make, name = _SHAPES[handler.request_streaming, handler.response_streaming]
+        inner = getattr(handler, name)
 
-        make, inner = _SHAPES[handler.request_streaming, handler.response_streaming]
-        return make(
-            checked(getattr(handler, inner)), handler.request_deserializer, handler.response_serializer
-        )
+        async def call(request: Any, context: Any) -> Any:
+            await check(context)
+            return await inner(request, context)
+
+        async def generate(request: Any, context: Any) -> AsyncGenerator[Any, None]:
+            await check(context)
+            async with aclosing(inner(request, context)) as responses:
+                async for response in responses:
+                    yield response
+
+        checked = generate if isasyncgenfunction(inner) else call
+        return make(checked, handler.request_deserializer, handler.response_serializer)
 
 
 _SHAPES: Final[Mapping[tuple[bool, bool], tuple[Callable[..., Any], str]]] = {

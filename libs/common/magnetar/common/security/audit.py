@@ -102,13 +102,6 @@ def audit(
     """
     if principal is None:
         return
-    bound = _bounds.get(event)
-    if bound is None:
-        bound = _bounds[event] = _Bound()
-    left_out = bound.due(time.monotonic())
-    if left_out is None:
-        LEFT_OUT.labels(event).inc()
-        return
     fields = {
         "principal": principal.role,
         "original_principal": principal.original,
@@ -118,10 +111,31 @@ def audit(
         "action": action or None,
         "outcome": outcome or None,
         "status": status,
-        "left_out": left_out or None,
         **more,
     }
-    said = {key: _bounded(value) for key, value in fields.items() if value is not None or key == "principal"}
+    _write(event, {key: value for key, value in fields.items() if value is not None or key == "principal"})
+
+
+def audit_process(event: str, **fields: Any) -> None:
+    """Write an event of the process itself, such as a reloaded key, into the audit file.
+
+    Without such a file nothing is written: the log has a line of its own for each of these events.
+    """
+    if logging.getLogger(LOGGER).handlers:
+        _write(event, fields)
+
+
+def _write(event: str, fields: dict[str, Any]) -> None:
+    bound = _bounds.get(event)
+    if bound is None:
+        bound = _bounds[event] = _Bound()
+    left_out = bound.due(time.monotonic())
+    if left_out is None:
+        LEFT_OUT.labels(event).inc()
+        return
+    said = {key: _bounded(value) for key, value in fields.items()}
+    if left_out:
+        said["left_out"] = left_out
     logger = logging.getLogger(LOGGER)
     if not logger.handlers:
         _log.info(event, **said)

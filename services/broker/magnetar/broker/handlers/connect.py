@@ -16,6 +16,7 @@ from magnetar.common.errors import (
     Unauthorized,
 )
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.security.audit import audit
 from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.common.security.identity import NONE, Credential
 from magnetar.common.security.principal import Principal
@@ -33,6 +34,9 @@ log = get_logger(__name__)
 
 CLIENT_VERSION_MAX: Final = 256
 """Maximum characters kept of a client's version; statistics show it with each producer and consumer."""
+
+METHOD_CHARS_MAX: Final = 80
+"""Maximum characters of a method's name, which clients choose, in the audit log."""
 
 ROLE_CHARS_MAX: Final = 1024
 """Longest role that a proxy may name."""
@@ -58,6 +62,12 @@ async def _authenticate(client: Client, command: CommandConnect, authenticator: 
         credentials, original = await _identify(client, command, authenticator)
         _check_roles(client, command, credentials.identity.role, original)
     except (AuthenticationFailed, ServiceNotReady, Unauthorized) as error:
+        audit(
+            "connect",
+            principal=Principal(None, None, method_of(command)[:METHOD_CHARS_MAX], client.peer.address),
+            outcome="refused",
+            reason=str(error),
+        )
         refuse(client, error)
         return
     except Exception as error:
@@ -71,6 +81,7 @@ async def _authenticate(client: Client, command: CommandConnect, authenticator: 
     client.principal = Principal(identity.role, original, identity.method, client.peer.address)
     close_if_revoked(client)  # a list may have changed while the credentials were checked
     if client.peer.connected:
+        audit("connect", principal=client.principal, outcome="accepted")
         _connect(client, command)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from magnetar.broker import versions
 from magnetar.broker.handlers.client import Client
 from magnetar.common.errors import MagnetarError, ProtocolError
+from magnetar.common.security.audit import audit
 from magnetar.common.security.identity import TLS, TOKEN, Credential
 from magnetar.common.wire import commands
 from magnetar.common.wire.error_codes import code_of
@@ -35,13 +36,13 @@ def check_credentials(client: Client) -> None:
     if expires_at is None or client.services.clock.wall_ms() / 1000 < expires_at:
         return
     if credentials.is_original_believed:
-        client.peer.close("the credential of a proxy expired, which cannot be renewed for its client")
+        _end(client, "the credential of a proxy expired, which cannot be renewed for its client")
     elif credentials.renewed.method == TLS:
-        client.peer.close("its certificate expired, or magnetarTlsConnectionMaxAgeSeconds passed")
+        _end(client, "its certificate expired, or magnetarTlsConnectionMaxAgeSeconds passed")
     elif not credentials.can_refresh:
-        client.peer.close("its credential expired, and it cannot renew it")
+        _end(client, "its credential expired, and it cannot renew it")
     elif credentials.challenge_is_out:
-        client.peer.close("its credential expired, and it did not answer AuthChallenge")
+        _end(client, "its credential expired, and it did not answer AuthChallenge")
     else:
         credentials.challenge_is_out = True
         client.peer.write(
@@ -54,6 +55,16 @@ def check_credentials(client: Client) -> None:
         )
 
 
+def _end(client: Client, reason: str) -> None:
+    """Close a connection whose credentials are no longer good."""
+    _audit(client, "closed", reason)
+    client.peer.close(reason)
+
+
+def _audit(client: Client, outcome: str, reason: str | None) -> None:
+    audit("credential refresh", principal=client.principal, outcome=outcome, reason=reason)
+
+
 def close_if_revoked(client: Client) -> None:
     """Close the connection when its credentials were revoked."""
     credentials, authenticator = client.credentials, client.services.authenticator
@@ -61,7 +72,7 @@ def close_if_revoked(client: Client) -> None:
         return
     for identity in (credentials.identity, credentials.original):
         if identity is not None and not authenticator.still_valid(identity):
-            client.peer.close("its credential was revoked")
+            _end(client, "its credential was revoked")
             return
 
 
@@ -87,6 +98,7 @@ async def handle_auth_response(client: Client, command: CommandAuthResponse) -> 
             asked_first=former.provider,
         )
     except MagnetarError as error:
+        _audit(client, "refused", str(error))
         refuse(client, error)
         return
     finally:
@@ -95,8 +107,9 @@ async def handle_auth_response(client: Client, command: CommandAuthResponse) -> 
     if not client.peer.connected:
         return
     if fresh.role != former.role:
-        client.peer.close("fresh credentials are of another role")
+        _end(client, "fresh credentials are of another role")
         return
+    _audit(client, "accepted", None)
     if credentials.original is None:
         credentials.identity = fresh
     else:

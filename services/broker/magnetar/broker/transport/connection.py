@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from magnetar.broker.handlers.acks import handle_ack_group, handle_acks
 from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.credentials import check_credentials
 from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
 from magnetar.broker.handlers.routes import route
-from magnetar.broker.transport.closed_transport import ClosedTransport
 from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.closed_transport import ClosedTransport
 from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.common.wire import commands
 from magnetar.common.wire.connection import ServerConnection
@@ -27,6 +27,9 @@ from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.events import AckGroup, AckRun, Command, Event, SendRun
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from prometheus_client import Counter
+
+if TYPE_CHECKING:  # without load balancers there is no use for it
+    from magnetar.common.security.proxy_protocol.header import Client as ProxiedClient
 
 log = get_logger(__name__)
 
@@ -90,7 +93,11 @@ class ConnectionSet(Protocol):
 class Connection(asyncio.Protocol):
     """One client socket. Implements broker.peer.Peer."""
 
-    def __init__(self, services: Services, connections: ConnectionSet) -> None:
+    def __init__(
+        self, services: Services, connections: ConnectionSet, client: ProxiedClient | None = None
+    ) -> None:
+        """`client`: the other end as a load balancer names it; None takes that of the socket."""
+        self._proxied_client = client
         listener = services.config.listener
         self._services = services
         self._budget = services.budget
@@ -141,7 +148,11 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._write_buffer_bytes_max)
-        host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
+        proxied = self._proxied_client
+        if proxied is not None:
+            host, port = proxied.host, proxied.port
+        else:
+            host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
         self.address, self.host = f"{host}:{port}", str(host)
         self.certificate = peer_certificate(transport)
         self.connected = True
@@ -208,6 +219,9 @@ class Connection(asyncio.Protocol):
             return
         if rest is None:
             return
+        if not self._client.connected:
+            # Until the credentials are checked, and a wrong password is answered, nothing more is read.
+            self._pause_reading("credentials")
         if commands.request_id_of(command) is not None:
             self._requests += 1
         else:
@@ -422,6 +436,7 @@ class Connection(asyncio.Protocol):
     def _admitted(self) -> None:
         """Lifts the limits of connections that have not authenticated."""
         self._wire.limit_frames(None)
+        self._resume_reading("credentials")
         self._connections.admit(self)
         self._keep_alive.cancel()
         self._keep_alive = self._loop.call_later(self._look_s, self._check_alive)

@@ -6,15 +6,20 @@ import asyncio
 import socket
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.handlers.client import Services
 from magnetar.broker.transport.connection import Connection
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.security.proxy_protocol.config import ProxyProtocolConfig
+from magnetar.common.security.unauthenticated import UnauthenticatedConnections
 from prometheus_client import Counter
 
-if TYPE_CHECKING:  # without a TLS port there is no use for it
+if TYPE_CHECKING:  # without a TLS port or load balancers there is no use for them
+    from magnetar.common.security.proxy_protocol.header import Client
+    from magnetar.common.security.proxy_protocol.port import ProxiedPort
     from magnetar.common.security.tls.accepting import PortTls
 
 log = get_logger(__name__)
@@ -44,6 +49,11 @@ class _Port(Protocol):
         """Until the port is free; after `stop_accepting`."""
 
 
+class _Acceptor(Protocol):
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Listener:
     """Accepts client connections at any number of ports; knows those that live."""
 
@@ -52,8 +62,12 @@ class Listener:
         self._connections: set[Connection] = set()
         self._ports: list[_Port] = []
         self._by_host: Counts[str] = Counts()
-        self._unauthenticated: set[Connection] = set()
-        self._unauthenticated_by_host: Counts[str] = Counts()
+        authentication = services.config.authentication
+        self._unauthenticated = UnauthenticatedConnections(
+            authentication.unauthenticated_connections_max,
+            authentication.unauthenticated_connections_per_ip_max,
+        )
+        self._proxied = _proxied(services.config.proxy_protocol, self._connect)
         self.accepted = 0
         """Connections accepted since the start, including closed ones."""
 
@@ -70,63 +84,59 @@ class Listener:
         config = self._services.config.listener
         limit, per_host = config.connections_max, config.connections_per_ip_max
         self._by_host[connection.host] += 1
-        if self._services.authenticator is not None:
-            self._unauthenticated.add(connection)
-            self._unauthenticated_by_host[connection.host] += 1
+        is_within = self._services.authenticator is None or self._unauthenticated.add(
+            connection, connection.host
+        )
         if limit and len(self._connections) > limit:
             REFUSED_CONNECTIONS.inc()
             connection.refuse(f"too many connections (brokerMaxConnections={limit})")
         elif per_host and self._by_host[connection.host] > per_host:
             REFUSED_CONNECTIONS.inc()
             connection.refuse(f"too many connections of one address (brokerMaxConnectionsPerIp={per_host})")
-        elif connection in self._unauthenticated and self._are_too_many_unauthenticated(connection.host):
+        elif not is_within:
             CLOSED_UNAUTHENTICATED.inc()
             connection.close("too many connections that have not authenticated")
 
     def admit(self, connection: Connection) -> None:
         """A connection has authenticated: it counts no more among those that have not."""
-        if connection in self._unauthenticated:
-            self._unauthenticated.discard(connection)
-            _count_down(self._unauthenticated_by_host, connection.host)
+        self._unauthenticated.discard(connection)
 
     def discard(self, connection: Connection) -> None:
         if connection in self._connections:
             self._connections.discard(connection)
             self.admit(connection)
-            _count_down(self._by_host, connection.host)
-
-    def _are_too_many_unauthenticated(self, host: str) -> bool:
-        config = self._services.config.authentication
-        limit, per_host = (
-            config.unauthenticated_connections_max,
-            config.unauthenticated_connections_per_ip_max,
-        )
-        return bool(
-            (limit and len(self._unauthenticated) > limit)
-            or (per_host and self._unauthenticated_by_host[host] > per_host)
-        )
+            self._by_host[connection.host] -= 1
+            if not self._by_host[connection.host]:
+                del self._by_host[connection.host]
 
     async def start(self, host: str, port: int) -> int:
         """Listen without TLS; returns the port, which differs from `port` only for 0.
 
         Raises OSError when it is taken.
         """
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
-        self._ports.append(_PlainPort(server))
-        bound = int(server.sockets[0].getsockname()[1])
+        bound = await self._listen(host, port)
         log.info("listening", protocol="pulsar", host=host, port=bound)
         return bound
 
+    async def _listen(self, host: str, port: int) -> int:
+        if self._proxied is not None:
+            opened = _OwnPort(host, port, partial(_plain_acceptor, self._proxied))
+            self._ports.append(opened)
+            return opened.number
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
+        self._ports.append(_PlainPort(server))
+        return int(server.sockets[0].getsockname()[1])
+
     def start_tls(self, host: str, port: int, tls: PortTls) -> int:
         """Listen with TLS; as `start`."""
-        opened = _TlsPort(host, port, self._connect, tls)
+        opened = _OwnPort(host, port, partial(_tls_acceptor, self._connect, tls, self._proxied))
         self._ports.append(opened)
         log.info("listening", protocol="pulsar+ssl", host=host, port=opened.number)
         return opened.number
 
-    def _connect(self) -> Connection:
-        return Connection(self._services, self)
+    def _connect(self, client: Client | None = None) -> Connection:
+        return Connection(self._services, self, client)
 
     def stop_accepting(self) -> None:
         for port in self._ports:
@@ -135,6 +145,8 @@ class Listener:
     async def close(self) -> None:
         """Closes every connection after its queued bytes were written."""
         self.stop_accepting()
+        if self._proxied is not None:
+            self._proxied.headers.close()
         for connection in self:
             connection.close("the broker is shutting down")
         for port in self._ports:
@@ -152,16 +164,14 @@ class _PlainPort:
         await self._server.wait_closed()
 
 
-class _TlsPort:
-    def __init__(
-        self, host: str, port: int, connect: Callable[[], asyncio.BaseProtocol], tls: PortTls
-    ) -> None:
-        from magnetar.common.security.tls.accepting import TlsAcceptor
+class _OwnPort:
+    """Accepts by itself: with TLS, and where load balancers send PROXY headers."""
 
+    def __init__(self, host: str, port: int, make: Callable[[socket.socket], _Acceptor]) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self.number = int(self._socket.getsockname()[1])
-        self._acceptor = TlsAcceptor(self._socket, connect, tls)
+        self._acceptor = make(self._socket)
         self._acceptor.start()
 
     def stop_accepting(self) -> None:
@@ -172,7 +182,26 @@ class _TlsPort:
         """The socket is closed already."""
 
 
-def _count_down(counts: Counts[str], host: str) -> None:
-    counts[host] -= 1
-    if counts[host] <= 0:
-        del counts[host]
+def _proxied(
+    config: ProxyProtocolConfig, connect: Callable[[Client | None], Connection]
+) -> ProxiedPort | None:
+    if not config.enabled:
+        return None
+    from magnetar.common.security.proxy_protocol.port import ProxiedPort
+    from magnetar.common.security.proxy_protocol.reception import HeaderReception
+
+    return ProxiedPort(HeaderReception(config.networks), connect)
+
+
+def _plain_acceptor(proxied: ProxiedPort, listening: socket.socket) -> _Acceptor:
+    from magnetar.common.security.proxy_protocol.port import PlainAcceptor
+
+    return PlainAcceptor(listening, proxied)
+
+
+def _tls_acceptor(
+    connect: Callable[[], Connection], tls: PortTls, proxied: ProxiedPort | None, listening: socket.socket
+) -> _Acceptor:
+    from magnetar.common.security.tls.accepting import TlsAcceptor
+
+    return TlsAcceptor(listening, connect, tls, proxied)

@@ -44,37 +44,44 @@ def connected(command: BaseCommand) -> bytes:
     )
 
 
-def carry_credentials(command: BaseCommand, certificate: bytes | None, *, as_proxy: bool) -> None:
+def carry_credentials(command: BaseCommand, certificate: bytes | None, *, as_proxy: bool) -> float | None:
     """Make a client's Connect one that may go on to a broker.
 
     Discovery carries credentials and vouches for nothing: what only a proxy may say is removed. The method
     tls is the exception, because the client's TLS ends here: with `as_proxy`, the link shows discovery's own
     certificate, and the client's role (from `certificate`, DER) goes on as the original principal. Otherwise
-    the client would become discovery. Raises AuthenticationFailed when the method is tls and cannot go on.
+    the client would become discovery. Returns when such a certificate expires, in seconds since 1970 UTC, as
+    brokers cannot know it; None for other methods. Raises AuthenticationFailed when the method is tls and
+    cannot go on.
     """
     connect = command.connect
     for name in _OF_PROXIES:
         connect.ClearField(name)
     if method_of(connect) != TLS:
-        return
+        return None
     if certificate is None:
         raise AuthenticationFailed("method tls needs a client certificate that this service trusts")
     if not as_proxy:
         raise AuthenticationFailed("method tls cannot be carried to a broker; use a token")
-    role = role_of(certificate)
+    role, expires_at = _read(certificate)
     connect.ClearField("auth_method")
     connect.auth_method_name, connect.auth_data = TLS, b""
     connect.original_principal, connect.original_auth_method = role, TLS
     connect.proxy_version = VERSION
+    return expires_at
 
 
 def role_of(certificate: bytes) -> str:
     """Return the role in a client's verified certificate (DER). Raises AuthenticationFailed without one."""
+    return _read(certificate)[0]
+
+
+def _read(certificate: bytes) -> tuple[str, float]:
     from magnetar.common.security.authentication.provider import Refusal
     from magnetar.common.security.authentication.tls import read_certificate
 
     try:
-        return read_certificate(certificate)[0]
+        return read_certificate(certificate)
     except Refusal as error:
         raise AuthenticationFailed("Failed to authenticate") from error
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from aiohttp import web
 from magnetar.common.errors import AuthenticationFailed
+from magnetar.common.http.request_peer import request_peer
 from magnetar.common.security.http_headers import AUTH_METHOD, ORIGINAL_PRINCIPAL
 from magnetar.common.security.identity import TLS
-from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.discovery.handlers.handshake import role_of
 
 _AUTHORIZATION: Final = "Authorization"
@@ -35,7 +35,7 @@ def carried_credentials(request: web.Request, *, as_proxy: bool) -> CarriedCrede
     names method tls, and has no client certificate or cannot go on by one.
     """
     method, authorization = request.headers.get(AUTH_METHOD), request.headers.get(_AUTHORIZATION)
-    certificate = None if request.transport is None else peer_certificate(request.transport)
+    certificate = request_peer(request).certificate
     by_certificate = method == TLS or authorization is None
     if by_certificate and as_proxy and certificate is not None:
         return CarriedCredentials(

@@ -32,13 +32,13 @@ from magnetar.common.http.error_bodies import refused
 from magnetar.common.http.paths import segments
 from magnetar.common.http.request_limit import bounded
 from magnetar.common.http.request_log import log_requests
+from magnetar.common.http.request_peer import request_peer
 from magnetar.common.http.topic_lookups import bounded_lookup, listener_name
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import health as health_pages
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
-from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.discovery.discovery import Discovery
 from magnetar.discovery.http.forwarding import BODY_BYTES_MAX, HttpForwarder
 from magnetar.discovery.http.topic_paths import REDIRECTED, topic_of
@@ -197,12 +197,9 @@ def _authenticated(discovery: Discovery) -> Middleware:
     async def authenticated(request: web.Request, handler: Handler) -> web.StreamResponse:
         authenticator = discovery.authenticator
         if authenticator is not None and request.path not in own:
-            transport = request.transport
-            peername = None if transport is None else transport.get_extra_info("peername")
-            certificate = None if transport is None else peer_certificate(transport)
-            host = str((peername or ("?",))[0])
+            peer = request_peer(request)
             try:
-                await authenticator.authenticate_http(request.headers, certificate, host)
+                await authenticator.authenticate_http(request.headers, peer.certificate, peer.host)
             except AuthenticationFailed:
                 response = refused(401, "Authentication required")
                 if request.body_exists:

@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from magnetar.common.errors import MagnetarError, ProtocolError, ServiceNotReady, TooManyRequests
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.closed_transport import ClosedTransport
+from magnetar.common.security.audit import audit
 from magnetar.common.security.identity import Identity
 from magnetar.common.security.principal import Principal
 from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.common.wire import commands
+from magnetar.common.wire.auth_method import method_of
 from magnetar.common.wire.command_stream import CommandStream
 from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.pulsar_pb2 import BaseCommand
@@ -29,6 +32,9 @@ from magnetar.discovery.handlers.services import Services
 from magnetar.discovery.transport.connection_close import close_soon
 from magnetar.discovery.transport.connection_metrics import ANSWER_LATENCY, PROTOCOL_ERRORS, commands_of
 from magnetar.discovery.transport.proxy import Proxy
+
+if TYPE_CHECKING:  # without load balancers there is no use for it
+    from magnetar.common.security.proxy_protocol.header import Client as ProxiedClient
 
 log = get_logger(__name__)
 
@@ -46,6 +52,9 @@ UNREAD_BYTES_MAX: Final = 64 * 1024
 
 LAST_LOOK_S: Final = 0.05
 """Grace period before silence counts, in seconds: after a stall, received data is still unread."""
+
+METHOD_CHARS_MAX: Final = 80
+"""Maximum characters of a method's name, which clients choose, in the audit log."""
 
 WRITES_MAX: Final = 500
 """Bytes of queued responses above which they are written at once."""
@@ -95,6 +104,7 @@ class Connection(asyncio.Protocol):
         "_out",
         "_pinged",
         "_principal",
+        "_proxied_client",
         "_proxying",
         "_requests",
         "_stream",
@@ -102,8 +112,10 @@ class Connection(asyncio.Protocol):
         "_transport",
     )
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, client: ProxiedClient | None = None) -> None:
+        """`client`: the other end as a load balancer names it; None takes that of the socket."""
         self._environment = environment
+        self._proxied_client = client
         self._loop = asyncio.get_running_loop()
         is_checked = environment.services.authenticator is not None
         self._stream = CommandStream(FIRST_FRAME_BYTES_MAX if is_checked else FRAME_BYTES_MAX)
@@ -125,6 +137,8 @@ class Connection(asyncio.Protocol):
     @property
     def address(self) -> str:
         """`host:port` of the client."""
+        if self._proxied_client is not None:
+            return f"{self._proxied_client.host}:{self._proxied_client.port}"
         host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
         return f"{host}:{port}"
 
@@ -166,6 +180,8 @@ class Connection(asyncio.Protocol):
                     return
                 elif self._environment.services.authenticator is not None:
                     self._authenticating = True
+                    # Until a wrong password is answered, nothing more is read.
+                    self._transport.pause_reading()
                     self._environment.spawn(self._authenticate(command), "authenticate a client")
                 else:
                     self._connected = True
@@ -181,6 +197,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._gone()
+        self._transport = ClosedTransport()
 
     # -- requests
 
@@ -262,6 +279,8 @@ class Connection(asyncio.Protocol):
                 self.address,
             )
         except MagnetarError as error:
+            unknown = Principal(None, None, method_of(command.connect)[:METHOD_CHARS_MAX], self.address)
+            audit("connect", principal=unknown, outcome="refused", reason=str(error))
             self.refuse(error)
             return
         except Exception as error:  # An internal error must not leave the client waiting.
@@ -274,6 +293,8 @@ class Connection(asyncio.Protocol):
             self._connected = True
             self._stream.allow(FRAME_BYTES_MAX)
             self._environment.connections.admit(self)
+            audit("connect", principal=self._principal, outcome="accepted")
+            self._transport.resume_reading()
             self._write(connected(command))
 
     def close_if_revoked(self) -> None:
@@ -312,7 +333,8 @@ class Connection(asyncio.Protocol):
             return
         assert self._proxying is not None
         self._gone()
-        proxy.carry(splice, self._transport, connect, b"".join(self._proxying))
+        client, self._transport = self._transport, ClosedTransport()
+        proxy.carry(splice, client, connect, b"".join(self._proxying))
 
     # -- output and the end
 

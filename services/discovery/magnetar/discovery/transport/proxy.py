@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Final
 
 from magnetar.common.cluster.broker_directory import BrokerDirectory
@@ -26,7 +28,20 @@ LOOKS_PER_TIMEOUT: Final = 2
 class Proxy:
     """Connects clients to brokers and tracks the connections."""
 
-    def __init__(self, directory: BrokerDirectory, config: ProxyConfig, access: BrokerAccess) -> None:
+    def __init__(
+        self,
+        directory: BrokerDirectory,
+        config: ProxyConfig,
+        access: BrokerAccess,
+        *,
+        certificate_max_age_s: int = 0,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`certificate_max_age_s`: seconds after which connections of clients with certificates end; 0: no
+        limit but the certificate's expiry.
+        """
+        self._max_age_s = certificate_max_age_s
+        self._wall_s = wall_s
         self._directory = directory
         self._access = access
         self._config = config
@@ -43,7 +58,9 @@ class Proxy:
         `certificate`: the client's own, verified (DER). Raises NotAllowed for an unknown broker,
         AuthenticationFailed for credentials that cannot be carried, ServiceNotReady when it is unreachable.
         """
-        carry_credentials(connect, certificate, as_proxy=self._access.as_proxy)
+        expires_at = carry_credentials(connect, certificate, as_proxy=self._access.as_proxy)
+        if expires_at is not None and self._max_age_s:
+            expires_at = min(expires_at, self._wall_s() + self._max_age_s)
         loop = asyncio.get_running_loop()
         wanted = connect.connect.proxy_to_broker_url
         try:
@@ -54,7 +71,7 @@ class Proxy:
                 shown = wanted[:WANTED_CHARS_SHOWN]
                 log.warning("refused a proxied connection", peer=peer, to=shown, clients=count)
             raise
-        splice = Splice(self._ended)
+        splice = Splice(self._ended, expires_at)
         try:
             host, port = self._access.address(broker)
             async with asyncio.timeout(self._config.connect_timeout_ms / 1000):
@@ -90,6 +107,24 @@ class Proxy:
             if gone:
                 log.warning("closed stuck connections to brokers", connections=len(gone))
             self._stuck = stuck - gone
+
+    async def watch_expiry(self, every_s: float) -> None:
+        """Close connections whose client's certificate has expired, which their brokers cannot see. Runs
+        until cancelled.
+        """
+        while True:
+            await asyncio.sleep(every_s)
+            self.end_expired()
+
+    def end_expired(self) -> None:
+        """Close these connections now."""
+        now = self._wall_s()
+        expired = [each for each in self._splices if each.expires_at is not None and each.expires_at <= now]
+        for splice in expired:
+            splice.end()
+        if expired:
+            reason = "a client's certificate expired, or magnetarTlsConnectionMaxAgeSeconds passed"
+            log.info("closed connections to brokers", reason=reason, connections=len(expired))
 
     def close(self) -> None:
         """Close all connections."""

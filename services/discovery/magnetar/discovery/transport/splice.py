@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
+from magnetar.common.runtime.closed_transport import ClosedTransport
 from magnetar.discovery.transport.connection_close import close_soon
 from magnetar.discovery.transport.connection_metrics import PROXIED_BYTES
 
@@ -27,10 +28,15 @@ _FROM_BROKERS: Final = PROXIED_BYTES.labels("brokers")
 class Splice:
     """A joined client and broker, from the broker's connect on. Owned by its creator."""
 
-    __slots__ = ("_broker", "_client", "_loop", "_on_end", "_waiting_bytes", "broker_heard", "ended")
+    __slots__ = (
+        *("_broker", "_client", "_loop", "_on_end", "_waiting_bytes"),
+        *("broker_heard", "ended", "expires_at"),
+    )
 
-    def __init__(self, on_end: Callable[[Splice], None]) -> None:
+    def __init__(self, on_end: Callable[[Splice], None], expires_at: float | None = None) -> None:
         """`on_end` is called once, when no more bytes will be copied."""
+        self.expires_at = expires_at
+        """When the client's certificate expires, in seconds since 1970 UTC; None: not known here."""
         self._loop = asyncio.get_running_loop()
         self._on_end = on_end
         self._client: asyncio.Transport | None = None
@@ -90,6 +96,10 @@ class _Side(asyncio.Protocol):
 class _ClientSide(_Side):
     __slots__ = ()
 
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._splice._client = ClosedTransport()  # a transport with TLS holds up to 256 KiB
+
     def data_received(self, data: bytes) -> None:
         broker = self._splice._broker
         assert broker is not None
@@ -117,6 +127,10 @@ class _ClientSide(_Side):
 
 class _BrokerSide(_Side):
     __slots__ = ()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._splice._broker = ClosedTransport()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._splice._broker = cast(asyncio.Transport, transport)

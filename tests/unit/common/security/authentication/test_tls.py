@@ -59,18 +59,6 @@ def test_a_certificate_without_a_common_name_is_refused(der: bytes | None, reaso
     assert caught.value.reason == reason
 
 
-def test_revoked_certificates_are_known_by_their_serial_number() -> None:
-    revoked: set[str] = set()
-    asked = TlsProvider(revoked.__contains__)
-    credential = Credential("tls", certificate=certificate("a", serial=255))
-    identity = accepted(asked, credential)
-    assert asked.is_valid(identity)
-    revoked.add("ff")
-    assert not asked.is_valid(identity)
-    with pytest.raises(Refusal, match="revoked"):
-        accepted(asked, credential)
-
-
 def test_an_identity_expires_with_the_limit_of_a_connection_or_with_the_certificate() -> None:
     credential = Credential("tls", certificate=certificate("a"))
     assert accepted(TlsProvider(max_age_s=60, wall_s=lambda: 1_000.0), credential).expires_at == 1_060.0

@@ -20,8 +20,7 @@ class TokenConfig:
 
     setting_prefix: str = setting(
         "",
-        "Prefix of the names of the settings tokenSecretKey to tokenAllowedClockSkewSeconds in files and "
-        "on the command line.",
+        "Prefix of the names of the settings tokenSecretKey to tokenAllowedClockSkewSeconds.",
         key="tokenSettingPrefix",
     )
     secret_key: str = setting(

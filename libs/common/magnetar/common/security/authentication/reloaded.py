@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.security.audit import audit_process
 from magnetar.common.security.authentication.metrics import RELOADS
 from magnetar.common.security.authentication.secret_source import SecretSource
 
@@ -33,9 +34,11 @@ class Reloaded(Generic[T]):
         except ValueError as error:
             RELOADS.labels(self._key, "failed").inc()
             log.error("cannot reload, keeping the last good content", setting=self._key, reason=str(error))
+            audit_process("reload", setting=self._key, outcome="failed", reason=str(error))
             return False
         RELOADS.labels(self._key, "ok").inc()
         log.info("reloaded", setting=self._key)
+        audit_process("reload", setting=self._key, outcome="done")
         return True
 
     def _read(self) -> T:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from magnetar.common.runtime.file_signature import Signature, signature_of
+
 BYTES_MAX: Final = 16 << 20
 """Longest file that is read."""
 
@@ -24,7 +26,7 @@ class SecretSource:
         self._text = text.strip()
         self.path = _path(self._text)
         """The file that holds the bytes; None when the setting itself holds them."""
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: Signature = ()
 
     def read(self) -> bytes:
         """Return the bytes unchanged. Raises ValueError that says what is wrong with which setting."""
@@ -49,15 +51,13 @@ class SecretSource:
         """
         if self.path is None:
             return False
-        try:
-            return _look(self.path) != self._seen
-        except OSError:
-            return False
+        found = signature_of([self.path])
+        return found != (None,) and found != self._seen
 
     def _read_file(self, path: Path) -> bytes:
         try:
             # Noted before reading: a change in between is read at the next look.
-            self._seen = _look(path)
+            self._seen = signature_of([path])
             with path.open("rb") as file:
                 content = file.read(BYTES_MAX + 1)
         except OSError as error:
@@ -77,11 +77,6 @@ def _path(text: str) -> Path | None:
         return Path(text) if os.path.exists(text) else None
     except ValueError:
         return None
-
-
-def _look(path: Path) -> tuple[int, int, int]:
-    stat = path.stat()
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _decoded(text: bytes) -> bytes:

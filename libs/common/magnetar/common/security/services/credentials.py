@@ -11,12 +11,14 @@ import asyncio
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import grpc
 from magnetar.common.errors import ConfigError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.runtime.file_signature import signature_of
+from magnetar.common.security.audit import audit_process
 from prometheus_client import Counter
 
 log = get_logger(__name__)
@@ -27,8 +29,6 @@ RELOADS: Final = Counter(
     ["result"],
     registry=REGISTRY,
 )
-
-Signature: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +62,10 @@ class CredentialFiles:
             )
         )
 
-    def signature(self) -> Signature:
-        """Return what identifies the files now. Raises ConfigError when one is missing."""
-        paths = (self.trust_certs, self.certificate, self.key)
-        try:
-            stats = [path.stat() for path in paths if path is not None]
-        except OSError as error:
-            raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
-        return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in stats)
+    @property
+    def paths(self) -> list[Path]:
+        """The files."""
+        return [path for path in (self.trust_certs, self.certificate, self.key) if path is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,7 @@ class ServiceCredentials:
         self.files = files
         self.generation = 0
         """Rises when the files were replaced."""
-        self._signature = files.signature()
+        self._signature = signature_of(files.paths)
         self._pem = files.read()
 
     def server(self, *, require_client_authentication: bool = True) -> grpc.ServerCredentials:
@@ -121,14 +117,17 @@ class ServiceCredentials:
 
         Files that cannot be used, such as a new certificate before its key, leave the earlier ones.
         """
+        signature = signature_of(self.files.paths)
+        if signature == self._signature:
+            return False
         try:
-            signature = self.files.signature()
-            if signature == self._signature:
-                return False
             pem = self.files.read()
         except ConfigError as error:
             RELOADS.labels("failure").inc()
             log.error("certificates not renewed; the earlier ones stay", reason=str(error))
+            audit_process(
+                "reload", files=", ".join(map(str, self.files.paths)), outcome="failed", reason=str(error)
+            )
             return False
         self._signature, self._pem = signature, pem
         self.generation += 1
@@ -136,6 +135,7 @@ class ServiceCredentials:
         log.info(
             "certificates renewed", certificate=str(self.files.certificate), trust=str(self.files.trust_certs)
         )
+        audit_process("reload", files=", ".join(map(str, self.files.paths)), outcome="done")
         return True
 
     async def watch(self, interval_s: float) -> None:

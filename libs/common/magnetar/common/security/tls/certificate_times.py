@@ -1,11 +1,11 @@
-"""Validity of certificates, read from their DER without a library: every process with TLS watches it."""
+"""Fields of certificates, read from their DER without a library: every process with TLS watches validity."""
 
 from __future__ import annotations
 
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
@@ -28,28 +28,49 @@ def certificates_in(path: Path) -> list[bytes]:
 def not_after(der: bytes) -> float:
     """The end of a certificate's validity in seconds since the epoch. Raises ValueError."""
     try:
-        certificate = _content(der, 0)[0]
-        inner, position = _content(certificate, 0)[0], 0
-        if inner[0] == _VERSION:
-            position = _content(inner, 0)[1]
-        for _ in range(3):  # serial number, signature algorithm, issuer
-            position = _content(inner, position)[1]
-        validity = _content(inner, position)[0]
-        position = _content(validity, 0)[1]
-        return _time(validity[position], _content(validity, position)[0])
+        validity = element_at(inner_fields(der)[3], 0).content
+        second = element_at(validity, element_at(validity, 0).end)
+        return _time(second.whole[0], second.content)
     except (IndexError, UnicodeDecodeError) as error:
         raise ValueError("this is no X.509 certificate") from error
 
 
-def _content(data: bytes, position: int) -> tuple[bytes, int]:
-    """The content of the DER element at `position`, and where the next one begins."""
-    length, position = data[position + 1], position + 2
+def inner_fields(der: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return a certificate's serial number (its bytes), and as DER its signature algorithm, issuer and
+    validity. Raises ValueError.
+    """
+    try:
+        inner, position = element_at(element_at(der, 0).content, 0).content, 0
+        if inner[0] == _VERSION:
+            position = element_at(inner, 0).end
+        serial = element_at(inner, position)
+        algorithm = element_at(inner, serial.end)
+        issuer = element_at(inner, algorithm.end)
+        validity = element_at(inner, issuer.end)
+    except IndexError as error:
+        raise ValueError("this is no X.509 certificate") from error
+    return serial.content, algorithm.whole, issuer.whole, validity.whole
+
+
+class Element(NamedTuple):
+    """A DER element."""
+
+    whole: bytes
+    content: bytes
+    end: int
+    """Where the next one begins."""
+
+
+def element_at(data: bytes, position: int) -> Element:
+    """Return the DER element at `position`. Raises IndexError when it breaks off."""
+    begin, length, position = position, data[position + 1], position + 2
     if length & 0x80:
         digits = length & 0x7F
         length, position = int.from_bytes(data[position : position + digits], "big"), position + digits
-    if position + length > len(data):
+    end = position + length
+    if end > len(data):
         raise IndexError("it breaks off")
-    return data[position : position + length], position + length
+    return Element(data[begin:end], data[position:end], end)
 
 
 def _time(tag: int, content: bytes) -> float:

@@ -10,7 +10,8 @@ from typing import Final
 
 from magnetar.common.errors import ConfigError
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.security.tls.files import Signature, load_pair, load_trust, signature_of
+from magnetar.common.runtime.file_signature import Signature, signature_of
+from magnetar.common.security.tls.files import load_pair, load_trust
 from magnetar.common.security.tls.versions import restrict
 
 _log = get_logger(__name__)

@@ -1,20 +1,10 @@
-"""Files that TLS is loaded from: whether they changed, and why one cannot be loaded."""
+"""Loads files of TLS into contexts, and says why one cannot be loaded."""
 
 from __future__ import annotations
 
-import os
 import ssl
-from collections.abc import Sequence
 
 from magnetar.common.errors import ConfigError
-
-Signature = tuple[tuple[int, int, int, int] | None, ...]
-"""Device, inode, change in nanoseconds and size of each file, None for one that is missing."""
-
-
-def signature_of(paths: Sequence[str]) -> Signature:
-    """The present state of the files; links are followed, so that swapped directories count."""
-    return tuple(_state(path) for path in paths)
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
@@ -43,11 +33,3 @@ def load_trust(context: ssl.SSLContext, path: str) -> None:
 
 def _no_passphrase() -> str:
     raise ConfigError("the key has a passphrase; give it without one")
-
-
-def _state(path: str) -> tuple[int, int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

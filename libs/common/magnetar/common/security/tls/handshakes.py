@@ -19,6 +19,8 @@ from typing import Final
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.security.tls import handshake_results as results
+from magnetar.common.security.tls.peer_certificate import peer_certificate
+from magnetar.common.security.tls.revoked_certificates import CertifiedConnections
 from magnetar.common.security.tls.seen_addresses import SeenAddresses
 
 _log = get_logger(__name__)
@@ -86,6 +88,8 @@ class Handshakes:
         self._plaintext = SeenAddresses()
         self._failures = LogLimit()
         self._closed = False
+        self.certified: CertifiedConnections | None = None
+        """Gets connections of clients that showed a certificate; None without revocation lists."""
 
     @property
     def waiting(self) -> int:
@@ -273,7 +277,7 @@ class Handshakes:
         loop = asyncio.get_running_loop()
         timeout_s = max(arrival.deadline - loop.time(), 0.001)
         try:
-            await loop.connect_accepted_socket(
+            transport, _ = await loop.connect_accepted_socket(
                 arrival.factory, arrival.sock, ssl=arrival.context(), ssl_handshake_timeout=timeout_s
             )
         except asyncio.CancelledError:
@@ -283,6 +287,8 @@ class Handshakes:
             self._refuse(arrival, *results.outcome_of(error))
         else:
             results.HANDSHAKES.labels(results.OK).inc()
+            if self.certified is not None and (certificate := peer_certificate(transport)) is not None:
+                self.certified.add(arrival.sock, certificate)
 
     # -- connections that are refused
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from magnetar.common.errors import ConfigError
+from magnetar.common.obs.logs import get_logger
 from magnetar.common.security.tls.accepting import PortTls
 from magnetar.common.security.tls.config import TlsConfig
 from magnetar.common.security.tls.handshakes import Handshakes
 from magnetar.common.security.tls.reload import TlsReload
+from magnetar.common.security.tls.revoked_certificates import CertifiedConnections
 from magnetar.common.security.tls.server_context import ServerTls
+
+_log = get_logger(__name__)
 
 
 class TlsPorts:
@@ -31,11 +36,23 @@ class TlsPorts:
         """For ports of Pulsar's protocol."""
         self.web = PortTls(web, self._handshakes)
         """For ports of HTTPS."""
-        self.reload = TlsReload(servers, config.refresh_s)
+        self.reload = TlsReload(servers, config.refresh_s, self._files_changed)
+        if config.crl_file:
+            self._handshakes.certified = CertifiedConnections()
 
     def start(self) -> None:
         """Watch the files."""
         self.reload.start()
+
+    def _files_changed(self) -> None:
+        """End connections whose certificates are in the revocation lists now."""
+        certified = self._handshakes.certified
+        if certified is None:
+            return
+        try:
+            certified.revoke(self.binary.server.revoked())
+        except ConfigError as error:
+            _log.error("open connections are not checked against revocation lists", reason=str(error))
 
     async def close(self) -> None:
         """End handshakes and the watch; idempotent."""

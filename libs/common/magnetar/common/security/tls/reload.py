@@ -11,9 +11,10 @@ from typing import Final, Protocol
 from magnetar.common.errors import ConfigError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
+from magnetar.common.runtime.file_signature import Signature, signature_of
+from magnetar.common.security.audit import audit_process
 from magnetar.common.security.hangup import on_hangup
 from magnetar.common.security.tls.certificate_times import certificates_in, not_after
-from magnetar.common.security.tls.files import Signature, signature_of
 from prometheus_client import Counter, Gauge
 
 _log = get_logger(__name__)
@@ -53,8 +54,11 @@ class Reloadable(Protocol):
 class TlsReload:
     """Watches files and loads them again once they changed. `start`, then `close`."""
 
-    def __init__(self, watched: Sequence[Reloadable], interval_s: float) -> None:
-        """Looks every `interval_s` seconds; 0: at SIGHUP alone."""
+    def __init__(
+        self, watched: Sequence[Reloadable], interval_s: float, changed: Callable[[], None] | None = None
+    ) -> None:
+        """Looks every `interval_s` seconds; 0: at SIGHUP alone. Calls `changed` after files were loaded."""
+        self._changed = changed
         self._watched = list(watched)
         self._interval_s = interval_s
         self._refused: dict[int, Signature] = {}
@@ -80,6 +84,7 @@ class TlsReload:
 
     async def look(self) -> None:
         """Load what has changed since it was loaded. Never raises for files that cannot be used."""
+        loaded = False
         for watched in self._watched:
             now = signature_of(watched.paths)
             if now == watched.signature:
@@ -94,10 +99,16 @@ class TlsReload:
                 self._refused[id(watched)] = now
                 RELOADS.labels("failed").inc()
                 _log.error("changed certificates cannot be loaded; the former stay", reason=str(error))
+                files = ", ".join(watched.paths)
+                audit_process("reload", files=files, outcome="failed", reason=str(error))
             else:
                 self._refused.pop(id(watched), None)
+                loaded = True
                 RELOADS.labels("ok").inc()
                 _log.info("certificates loaded", files=", ".join(watched.paths))
+                audit_process("reload", files=", ".join(watched.paths), outcome="done")
+        if loaded and self._changed is not None:
+            self._changed()
         self._note_expiries()
 
     async def _run(self) -> None:

@@ -15,8 +15,10 @@ import ssl
 from collections.abc import Sequence
 
 from magnetar.common.errors import ConfigError
+from magnetar.common.runtime.file_signature import Signature, signature_of
 from magnetar.common.security.tls.config import TlsConfig
-from magnetar.common.security.tls.files import Signature, load_pair, load_trust, signature_of
+from magnetar.common.security.tls.files import load_pair, load_trust
+from magnetar.common.security.tls.revoked_certificates import CertificateId, read_revoked
 from magnetar.common.security.tls.versions import restrict
 
 
@@ -54,6 +56,10 @@ class ServerTls:
     def load(self) -> None:
         """Load the files again, for handshakes from now on. Raises ConfigError, and changes nothing then."""
         self._current = self._loaded()
+
+    def revoked(self) -> frozenset[CertificateId]:
+        """Read the revocation lists; empty without. Raises ConfigError."""
+        return read_revoked(self._config.crl_file) if self._config.crl_file else frozenset()
 
     def _loaded(self) -> ssl.SSLContext:
         before = signature_of(self.paths)

@@ -13,6 +13,7 @@ from aiohttp.typedefs import Handler
 from magnetar.broker.admin.edge.call import BROKER, PRINCIPAL
 from magnetar.broker.admin.edge.errors import failed
 from magnetar.common.errors import AuthenticationFailed, ServiceNotReady
+from magnetar.common.http.request_peer import request_peer
 from magnetar.common.obs import health
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
@@ -20,7 +21,6 @@ from magnetar.common.security.http_headers import ORIGINAL_PRINCIPAL
 from magnetar.common.security.identity import Identity
 from magnetar.common.security.principal import Principal
 from magnetar.common.security.proxy_roles import role_problem
-from magnetar.common.security.tls.peer_certificate import peer_certificate
 
 log = get_logger(__name__)
 
@@ -42,17 +42,15 @@ async def authenticated(request: web.Request, handler: Handler) -> web.StreamRes
     authenticator = broker.authenticator
     if authenticator is None or _is_open(request.path, broker.config.authentication.metrics_endpoint):
         return await handler(request)
-    peername = request.transport.get_extra_info("peername") if request.transport is not None else None
-    host, port = (peername or ("?", 0))[:2]
-    certificate = None if request.transport is None else peer_certificate(request.transport)
+    peer = request_peer(request)
     try:
-        identity = await authenticator.authenticate_http(request.headers, certificate, str(host))
+        identity = await authenticator.authenticate_http(request.headers, peer.certificate, peer.host)
     except AuthenticationFailed:
         return _refused(request, 401, REQUIRED)
     except ServiceNotReady as error:
         return _refused(request, 503, str(error))
-    address = f"{host}:{port}"
-    principal = _principal(identity, request.headers.get(ORIGINAL_PRINCIPAL), broker.proxy_roles, address)
+    original = request.headers.get(ORIGINAL_PRINCIPAL)
+    principal = _principal(identity, original, broker.proxy_roles, peer.address)
     if principal is None:
         return _refused(request, 401, "Invalid roles.")
     request[PRINCIPAL] = principal
