@@ -8,33 +8,6 @@ from typing import Final
 from magnetar.common.security.certificates import Authority
 
 MOUNTS: Final = "/run/magnetar"
-AWAITED_OF_DISCOVERY: Final = frozenset(
-    {
-        "anonymousUserRole",
-        "authenticationEnabled",
-        "authenticationProviders",
-        "authorizationEnabled",
-        "basicAuthConf",
-        "brokerClientAuthenticationParameters",
-        "brokerClientAuthenticationPlugin",
-        "brokerClientTrustCertsFilePath",
-        "openIDAllowedAudiences",
-        "openIDAllowedTokenIssuers",
-        "openIDRoleClaim",
-        "openIDTokenIssuerTrustCertsFilePath",
-        "proxyRoles",
-        "servicePortTls",
-        "superUserRoles",
-        "tlsCertificateFilePath",
-        "tlsEnabledWithBroker",
-        "tlsKeyFilePath",
-        "tlsRequireTrustedClientCertOnConnect",
-        "tlsTrustCertsFilePath",
-        "tokenSecretKey",
-        "webServicePortTls",
-    }
-)
-"""Settings of Pulsar's proxy that discovery is given; tests leave out those that it does not have yet."""
 
 
 def write_secrets(directory: Path, service: str, cluster: str = "magnetar") -> None:

@@ -19,7 +19,7 @@
 
 {{/* Service in the URI of a component's certificate, from its component. */}}
 {{- define "magnetar.identity" -}}
-{{- get (dict "offload" "job" "tools" "admin" "test" "admin" "backup" "admin" "bookie-check" "admin") . | default . -}}
+{{- get (dict "offload" "job" "tools" "admin" "test" "admin" "bookie-check" "backup" "etcd-users" "etcd") . | default . -}}
 {{- end -}}
 
 {{- define "magnetar.tokenKeySecret" -}}
@@ -158,13 +158,15 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{/* Discovery keeps its plain ports for probes; with tls.clients.only neither services nor policies lead there. */}}
 {{- define "magnetar.discoverySecurity" -}}
 {{- $parts := list (include "magnetar.authSettings" .) (include "magnetar.brokerClientSettings" (list . "discovery")) (include "magnetar.metadataTlsSettings" .) (include "magnetar.controlTlsSettings" .) -}}
 {{- $settings := dict -}}
 {{- range $parts }}{{ $settings = merge $settings (fromYaml .) }}{{ end -}}
 {{- if .Values.tls.clients.enabled -}}
 {{- $settings = merge $settings (include "magnetar.clientsTlsSettings" . | fromYaml) (dict "servicePortTls" 6651) -}}
+{{- if include "magnetar.onlyTls" . -}}
+{{- $settings = merge $settings (dict "servicePort" "" "webServicePort" "") -}}
+{{- end -}}
 {{- end -}}
 {{- toYaml $settings -}}
 {{- end -}}
@@ -196,7 +198,7 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- /* To trust, not to be: a client needs no key of a server. */ -}}
 {{- $_ := set $found "clients-tls" (dict "secretName" (include "magnetar.certificateSecret" (list $root "clients" "discovery")) "items" (list (dict "key" "ca.crt" "path" "ca.crt"))) -}}
 {{- end -}}
-{{- if include "magnetar.servicesTls" $root -}}
+{{- if and (include "magnetar.servicesTls" $root) (has $identity (include "magnetar.certifiedServices" $root | fromYamlArray)) -}}
 {{- $_ := set $found "services-tls" (dict "secretName" (include "magnetar.certificateSecret" (list $root "services" $identity))) -}}
 {{- end -}}
 {{- if and $values.tls.etcd.enabled $values.tls.etcd.existingSecret (not (has $identity (list "etcd" "job"))) -}}
@@ -301,6 +303,8 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- define "magnetar.certifiedServices" -}}
 {{- $found := list "bookie" "broker" "discovery" "admin" -}}
 {{- if .Values.etcd.enabled }}{{ $found = append $found "etcd" }}{{ end -}}
+{{- /* Jobs that read metadata and nothing else. */ -}}
+{{- if and .Values.etcd.enabled .Values.tls.etcd.enabled (or .Values.backup.enabled .Values.bookie.scaleDownCheck) }}{{ $found = append $found "backup" }}{{ end -}}
 {{- if .Values.offload.enabled }}{{ $found = append $found "job" }}{{ end -}}
 {{- toYaml $found -}}
 {{- end -}}
