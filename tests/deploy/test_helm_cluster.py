@@ -86,7 +86,13 @@ def test_unauthenticated_ports_are_reached_from_the_cluster_alone() -> None:
     chart = render()
     reach = {
         ("etcd", 2379): {
-            "bookie", "broker", "discovery", "tools", "backup", "bookie-check", "etcd-users",
+            "bookie",
+            "broker",
+            "discovery",
+            "tools",
+            "backup",
+            "bookie-check",
+            "etcd-users",
         },
         ("etcd", 2380): {"etcd"},
         ("bookie", 3181): {"bookie", "broker", "offload", "tools"},

@@ -32,7 +32,9 @@ OPERATORS: Final = (
         "github.com/prometheus-operator/prometheus-operator@v0.85.0",
         "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
         {
-            f"{kind}.monitoring.coreos.com": f"example/prometheus-operator-crd/monitoring.coreos.com_{kind}.yaml"
+            f"{kind}.monitoring.coreos.com": (
+                f"example/prometheus-operator-crd/monitoring.coreos.com_{kind}.yaml"
+            )
             for kind in ("podmonitors", "prometheusrules", "servicemonitors")
         },
     ),

@@ -44,8 +44,10 @@ Objects = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def server(cluster: KubeCluster) -> Iterator[KubeCluster]:
-    """An API server that knows the kinds of Prometheus' operator and of cert-manager; those that are added are
-    removed again."""
+    """An API server that knows the kinds of Prometheus' operator and of cert-manager.
+
+    Those that are added are removed again.
+    """
     try:
         definitions = operator_definitions()
     except NoDefinitions as error:

@@ -98,9 +98,7 @@ class Secure:
         options = ("-s", subscription, "-p", "Earliest", "-n", str(count), "--json")
         done = self.try_client("consume", TOPIC, *options, token=token)
         assert done.returncode == 0, done.stderr
-        return [
-            str(json.loads(line)["content"]) for line in done.stdout.splitlines() if line.startswith("{")
-        ]
+        return [str(json.loads(line)["content"]) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 @pytest.fixture(scope="module")
@@ -325,7 +323,9 @@ def test_services_take_certificates_of_services_alone(release: Release) -> None:
 def etcdctl(release: Release, *arguments: str) -> str:
     pod = release.names("pods", "etcd")[0]
     files = [f"--{flag}=/run/magnetar/services-tls/{file}" for flag, file in ETCD_FILES]
-    return release.kubectl("exec", pod, "--", "etcdctl", "--endpoints=https://localhost:2379", *files, *arguments)
+    return release.kubectl(
+        "exec", pod, "--", "etcdctl", "--endpoints=https://localhost:2379", *files, *arguments
+    )
 
 
 ETCD_FILES: Final = (("cacert", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key"))
@@ -336,9 +336,11 @@ from pathlib import Path
 from magnetar.common.metadata.etcd_access import EtcdAccess
 from magnetar.common.metadata.open_store import open_metadata_store
 files = Path("/run/magnetar/services-tls")
-access = EtcdAccess(tls=True, trust_certs=files / "ca.crt", certificate=files / "tls.crt", key=files / "tls.key")
+access = EtcdAccess(
+    tls=True, trust_certs=files / "ca.crt", certificate=files / "tls.crt", key=files / "tls.key"
+)
 async def main():
-    url = "etcd:https://magnetar-etcd-0.magnetar-etcd:2379"
+    url = "etcd:https://magnetar-etcd:2379"
     store = await open_metadata_store(url, access)
     try:
         found = await store.children("/magnetar/magnetar/v1/brokers/")
@@ -437,9 +439,7 @@ def test_renewed_certificates_are_served_without_a_restart_and_without_one_faile
     tools = release.names("pods", "tools")[0]
 
     def serials() -> dict[str, str]:
-        found = {
-            url: serial_outside(url, secure.authority) for url in (secure.service_url, secure.admin_url)
-        }
+        found = {url: serial_outside(url, secure.authority) for url in (secure.service_url, secure.admin_url)}
         for component, port in INTERNAL:
             done = handshake(release, tools, component, port, "/run/magnetar/services-tls")
             found[f"{component}:{port}"] = done.stdout.strip()
@@ -460,7 +460,9 @@ def test_renewed_certificates_are_served_without_a_restart_and_without_one_faile
         eventually(renewed, f"new certificates at {', '.join(before)}", ROTATION_SECONDS_MAX)
         lasted_s = time.monotonic() - began
         confirmed = publisher.confirmed
-        eventually(lambda: publisher.confirmed > confirmed + 10 or publisher.error is not None, "publishes go on")
+        eventually(
+            lambda: publisher.confirmed > confirmed + 10 or publisher.error is not None, "publishes go on"
+        )
     assert publisher.error is None, publisher.error
     assert pods(release) == running, "nothing was restarted"
     release.record.note(f"{len(leaves)} certificates renewed, until all ports serve them", lasted_s)

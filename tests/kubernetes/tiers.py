@@ -44,7 +44,7 @@ def why_no_time() -> str:
 
 
 def what_ran(stats: Mapping[str, Sequence[Any]], part: str = "") -> dict[str, str]:
-    """Whether each tier of a page ran, wholly or in part, from the reports of pytest's terminal by outcome."""
+    """Return of each tier of a page whether it ran, wholly or in part, from pytest's reports by outcome."""
     found = {}
     for path, tier in (PART_TIERS[part] if part else TIERS).items():
         reports = {

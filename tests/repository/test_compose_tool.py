@@ -73,7 +73,9 @@ def test_a_secure_project_reads_the_second_file_over_the_others(
     both = ["docker-compose", "--file", str(FILE), "--file", str(SECURE_FILE)]
     assert mine.command == both
     override.touch()
-    assert mine.command == [*both[:3], "--file", str(override), *both[3:]], "compose does not look for it then"
+    assert mine.command == [*both[:3], "--file", str(override), *both[3:]], (
+        "compose does not look for it then"
+    )
 
 
 def test_a_container_that_is_to_end_is_well_once_it_ended_with_success(

@@ -86,8 +86,8 @@ def restore(target: Target, /, file: Path, replace: bool, skip_ids: int) -> None
 def users(target: Target, /, administrators: tuple[str, ...]) -> None:
     """Make etcd's users with least rights, and turn its access control on.
 
-    A user is the common name of a client certificate: magnetar-broker, magnetar-bookie and so on. Call it with
-    the certificate of an administrator. Can be repeated.
+    A user is the common name of a client certificate: magnetar-broker, magnetar-bookie and so on. Use the
+    certificate of an administrator. Can be repeated.
     """
     from magnetar.cli.admin.metadata.users import require
 

@@ -25,10 +25,14 @@ def require(target: Target, administrators: Sequence[str]) -> None:
     url = target.metadata_url
     try:
         if not etcd_tls(url):
-            raise ConfigError(f"{url}: users are names in client certificates; use etcd:https://HOST:PORT,...")
+            raise ConfigError(
+                f"{url}: users are names in client certificates; use etcd:https://HOST:PORT,..."
+            )
         access = metadata_access(url)
         if access is None or access.certificate is None:
-            raise ConfigError("no client certificate: set MAGNETAR_MAGNETAR_METADATA_TLS_CERTIFICATE_FILE_PATH")
+            raise ConfigError(
+                "no client certificate: set MAGNETAR_MAGNETAR_METADATA_TLS_CERTIFICATE_FILE_PATH"
+            )
         caller = _caller(access)
         if caller not in (ROOT, *administrators):
             raise ConfigError(

@@ -30,8 +30,8 @@ _DRAIN_S: Final = 10.0
 
 _TOKEN_REFUSED: Final = "invalid auth token"
 _RIGHTS_CHANGED: Final = "revision of auth store is old"
-"""Texts by which etcd refuses a token that was valid once, and a call during which users or rights were changed,
-which may have no token; nothing was done then."""
+"""Texts by which etcd refuses a token that was valid once, and a call during which users or rights changed,
+with or without a token; nothing was done then."""
 
 # A member that failed is asked again only when no other could be reached within this.
 _OTHERS_FIRST_S: Final = 1.0

@@ -1,8 +1,9 @@
 """Users of etcd with least rights, and access control turned on.
 
-A user is the common name of a client certificate and has no password (`magnetar.common.metadata.etcd_access`).
-Each has one role of its own name. etcd itself requires the user and the role `root` before it turns access
-control on (https://etcd.io/docs/v3.5/op-guide/authentication/rbac/).
+A user is the common name of a client certificate and has no password
+(`magnetar.common.metadata.etcd_access`). Each has one role of its own name. etcd itself requires the user and
+the role `root` before it turns access control on
+(https://etcd.io/docs/v3.5/op-guide/authentication/rbac/).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Right(NamedTuple):
 
 
 def cluster_prefix(keys: Keys) -> str:
-    """Return the prefix of a cluster's keys in every layout, so that rights outlive an upgrade to the next."""
+    """Return the prefix of a cluster's keys in every layout: rights stay valid in the next one."""
     return keys.root.removesuffix("v1/")
 
 
