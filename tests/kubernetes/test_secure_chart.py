@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import ssl
 import subprocess
 import threading
@@ -320,6 +321,9 @@ def test_services_take_certificates_of_services_alone(release: Release) -> None:
         assert "alert" in clients.stderr.lower(), clients.stderr
 
 
+ETCD_FILES: Final = (("cacert", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key"))
+
+
 def etcdctl(release: Release, *arguments: str) -> str:
     pod = release.names("pods", "etcd")[0]
     files = [f"--{flag}=/run/magnetar/services-tls/{file}" for flag, file in ETCD_FILES]
@@ -327,8 +331,6 @@ def etcdctl(release: Release, *arguments: str) -> str:
         "exec", pod, "--", "etcdctl", "--endpoints=https://localhost:2379", *files, *arguments
     )
 
-
-ETCD_FILES: Final = (("cacert", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key"))
 
 WRITE: Final = """
 import asyncio
@@ -416,8 +418,6 @@ def renew(release: Release, names: Sequence[str]) -> None:
 
 def serial_outside(url: str, authority: Path) -> str:
     """The serial number of the certificate that clients outside get."""
-    import socket
-
     host, _, port = url.rpartition("://")[2].rpartition(":")
     context = ssl.create_default_context(cafile=str(authority))
     try:
