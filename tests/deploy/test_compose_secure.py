@@ -1,4 +1,4 @@
-"""docker-compose.secure.yml over docker-compose.yml with a real Docker daemon: a client outside, TLS, tokens."""
+"""docker-compose.secure.yml over docker-compose.yml, with a real Docker daemon: a client outside with a token."""
 
 from __future__ import annotations
 
