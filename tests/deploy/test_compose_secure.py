@@ -1,4 +1,4 @@
-"""docker-compose.secure.yml over docker-compose.yml, with a real Docker daemon: a client outside with a token."""
+"""docker-compose.secure.yml over docker-compose.yml on a real Docker daemon: TLS and tokens from outside."""
 
 from __future__ import annotations
 

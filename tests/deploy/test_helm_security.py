@@ -211,6 +211,15 @@ def test_discovery_opens_only_tls(secure: Rendered) -> None:
     container = secure.container("discovery")
     assert set(named(container["ports"])) == {"pulsar-ssl", "https"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "https", "scheme": "HTTPS"}
+    # A proxy's role may not ask for itself, so that is done with a token of another role.
+    assert told["brokerClientAuthenticationPlugin"].endswith(".AuthenticationToken")
+    assert told["brokerClientAuthenticationParameters"] == f"file://{MOUNTS}/tokens/discovery.jwt"
+    assert told["brokerClientCertificateFilePath"] == f"{MOUNTS}/clients-tls/tls.crt"
+    assert told["proxyRoles"] == "magnetar-discovery"
+    by_certificate = settings(render({**SECURE, "auth.tokens.enabled": False}), "discovery")
+    assert by_certificate["brokerClientAuthenticationPlugin"].endswith(".AuthenticationTls")
+    assert "proxyRoles" not in by_certificate
+    assert by_certificate["superUserRoles"].endswith(",magnetar-discovery")
     both = render({**SECURE, "tls.clients.only": False})
     assert "servicePort" not in settings(both, "discovery")
     assert {"pulsar", "http", "pulsar-ssl", "https"} <= named(both.container("discovery")["ports"]).keys()
@@ -221,7 +230,7 @@ def test_brokers_open_only_tls_and_know_each_other(secure: Rendered) -> None:
     assert (told["brokerServicePort"], told["webServicePort"]) == ("", "")
     assert (told["brokerServicePortTls"], told["webServicePortTls"]) == ("6651", "8443")
     assert told["brokerClientTlsEnabled"] == "true"
-    assert told["superUserRoles"] == "magnetar-admin,magnetar-broker"
+    assert told["superUserRoles"] == "magnetar-admin,magnetar-broker,magnetar-discovery-lookups"
     assert told["proxyRoles"] == "magnetar-discovery"
     providers = told["authenticationProviders"].split(",")
     assert [each.rpartition("Provider")[2] for each in providers] == ["Tls", "Token"]
@@ -332,6 +341,7 @@ def test_ways_to_be_known_are_settings_of_brokers() -> None:
         ({"auth.authorization.enabled": True}, "needs auth.enabled"),
         ({"auth.enabled": True, "auth.tokens.enabled": False}, "a way to be known to each other"),
         ({"auth.enabled": True, "auth.openid.enabled": True}, "auth.openid.allowedTokenIssuers"),
+        ({**SECURE, "auth.tokens.enabled": False, "discovery.proxy": True}, "discovery needs a token"),
         ({"auth.enabled": True, "auth.tokens.secretKey": "k"}, "auth.existingSecret has to name"),
         ({"auth.enabled": True, "auth.existingSecret": "t"}, "auth.tokens.secretKey has to name"),
         ({"auth.enabled": True, "rbac.create": False}, "no hook can make tokens"),
@@ -432,7 +442,10 @@ def test_tokens_are_made_once_and_verify(api: str, tmp_path: Path) -> None:
     made = {name: base64.b64decode(data).decode() for name, data in _Api.secrets["tokens"].items()}
     assert made.keys() == {"admin.jwt", "broker.jwt", "discovery.jwt"}
     for name, token in made.items():
-        assert jwt.decode(token, key, algorithms=["HS256"])["sub"] == f"magnetar-{name.removesuffix('.jwt')}"
+        role = {"discovery.jwt": "magnetar-discovery-lookups"}.get(
+            name, f"magnetar-{name.removesuffix('.jwt')}"
+        )
+        assert jwt.decode(token, key, algorithms=["HS256"])["sub"] == role
         assert token not in done.stdout + done.stderr
     before = dict(_Api.secrets)
     again = make_tokens(api, tmp_path)
