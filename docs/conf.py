@@ -43,7 +43,6 @@ TREE: Final = {
         "compose",
         "kubernetes",
         "kubernetes-run",
-        "kubernetes-run-secure",
         "images",
         "dashboards",
         "logging",

@@ -54,7 +54,7 @@ def operator_definitions() -> dict[str, Path]:
     go = shutil.which("go")
     if go is None:
         raise NoDefinitions("there is no go on the PATH to fetch definitions of custom resources")
-    found = {}
+    found: dict[str, Path] = {}
     for operator in OPERATORS:
         directory = _fetched(go, operator)
         found |= {name: directory / path for name, path in operator.files.items()}
