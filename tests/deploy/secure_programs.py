@@ -25,7 +25,7 @@ Arguments: host, port, and the directory of the client's certificate; an empty o
 """
 
 REFUSED: Final = r"(?i)alert|certificate.required|closed without an answer|connection reset"
-"""What HANDSHAKE fails with where the server does not take the client: some close without saying why."""
+"""Ways in which HANDSHAKE fails where the server refuses the client: some close without a reason."""
 
 WRITE_METADATA: Final = """
 import asyncio, sys

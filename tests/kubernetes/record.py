@@ -35,7 +35,7 @@ class Record:
     """Grows while a run goes on; `page` may be asked for at any time."""
 
     part: str = ""
-    """What of the chart it is about; empty: all that does not have a page of its own."""
+    """Part of the chart that the page is about; empty: all that has no page of its own."""
     steps: list[Step] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     sections: list[tuple[str, str]] = field(default_factory=list)

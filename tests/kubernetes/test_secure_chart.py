@@ -55,7 +55,7 @@ class Secure:
     service_url: str
     admin_url: str
     authority: Path
-    """What clients trust."""
+    """Certificate of the authority that clients trust."""
     directory: Path
 
     def token(self, role: str) -> Path:
