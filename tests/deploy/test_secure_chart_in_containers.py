@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -75,7 +76,7 @@ def release(
             pods.start(component)
         for component in SERVICES:
             for pod in pods.of(component):
-                eventually(lambda pod=pod: is_ready(pod), f"{pod.name} is ready", READY_SECONDS_MAX)
+                eventually(partial(is_ready, pod), f"{pod.name} is ready", READY_SECONDS_MAX)
         pods.start("tools")
         yield pods
 
