@@ -140,7 +140,7 @@ soak: setup ## run 200 topics of all subscription types under churn, 10 minutes:
 chaos: setup ## kill, pause and partition the processes of a cluster, 10 minutes: make chaos ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-mutations: setup-tests ## plant storage bugs one at a time that tests must detect, 5 minutes: make mutations ARGS="--only fence", ARGS=--check
+mutations: setup-tests ## plant bugs of storage and security one at a time that tests must detect, 8 minutes: make mutations ARGS="--only fence", ARGS=--check
 	@$(BIN)/python -m tests.mutations $(ARGS)
 
 kubernetes: deploy-setup setup-tests ## test the chart in the cluster of KUBECONFIG, or in kind: make kubernetes KUBERNETES_LOAD="kind load image-archive", RECORD=PAGE

@@ -37,8 +37,10 @@ POLLERS = ("anon_inode:[eventpoll]", "anon_inode:[eventfd]")
 # The same examples in every run of `make test`, so that a failure belongs to the change that brought it.
 # `HYPOTHESIS_PROFILE=explore` looks for new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile(
+    "default-tier", derandomize=True, deadline=None, database=None, max_examples=40
+)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1_000)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # What is logged here and not asked for by a test is as it comes: structlog's own tracebacks, with colors and
 # every local variable, take seconds each, and simulated crashes make many.
@@ -48,6 +50,12 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses the Hypothesis profile: the default tier tries fewer examples than the full one."""
+    profile = "default-tier" if "not full" in config.option.markexpr else "repeatable"
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
 
 
 def pytest_report_header() -> list[str]:

@@ -129,6 +129,7 @@ def test_without_metadata_owned_topics_are_found_and_others_fail_clearly_until_i
     discovery.stop()
 
 
+@pytest.mark.full
 def test_metadata_that_was_replaced_is_what_counts(
     new_discovery: NewDiscovery, etcd: EtcdServer, broker: StandaloneServer
 ) -> None:
@@ -329,6 +330,7 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("carried", [False, True], ids=["asking", "carried to a broker"])
 def test_idle_connections_cost_little_and_end_in_good_order(
     new_discovery: NewDiscovery, broker: StandaloneServer, carried: bool

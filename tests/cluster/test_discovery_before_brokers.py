@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pulsar
+import pytest
 
 from tests.cluster.discovery_process import DiscoveryProcess
 from tests.cluster.whole_cluster import WholeCluster
@@ -46,6 +47,7 @@ def carried(discovery: DiscoveryProcess) -> float:
     return sum(float(line.removeprefix(sample)) for line in page.splitlines() if line.startswith(sample))
 
 
+@pytest.mark.full
 def test_a_client_that_comes_through_discovery_uses_topics_of_every_broker(
     whole_cluster: WholeCluster, tmp_path: Path
 ) -> None:
@@ -64,6 +66,7 @@ def test_a_client_that_comes_through_discovery_uses_topics_of_every_broker(
                 assert "s" in json.load(answer)["subscriptions"]
 
 
+@pytest.mark.full
 def test_a_client_that_comes_through_discovery_follows_its_topic_to_another_broker(
     whole_cluster: WholeCluster, tmp_path: Path
 ) -> None:

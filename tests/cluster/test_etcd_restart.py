@@ -74,6 +74,7 @@ def lasting_etcd(tmp_path: Path) -> Iterator[EtcdServer]:
         yield server
 
 
+@pytest.mark.full
 def test_a_watch_misses_and_repeats_nothing_over_kills_under_commits(lasting_etcd: EtcdServer) -> None:
     """Every write is one transaction of two keys; those of unknown outcome are read again, not repeated."""
 

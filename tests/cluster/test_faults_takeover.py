@@ -55,6 +55,7 @@ def test_next_owner_has_every_entry_acknowledged_to_a_killed_writer(cluster: Clu
     with_client(cluster, scenario)
 
 
+@pytest.mark.full
 def test_a_writer_that_stood_still_while_it_was_replaced_is_fenced_and_told_nothing_more(
     cluster: Cluster,
 ) -> None:

@@ -48,6 +48,7 @@ def discovering(cluster: Cluster, directory: Path) -> Iterator[DiscoveryProcess]
         process.kill()
 
 
+@pytest.mark.full
 def test_each_service_lives_and_is_ready_and_stays_so_while_metadata_is_away(
     cluster: Cluster, tmp_path: Path
 ) -> None:

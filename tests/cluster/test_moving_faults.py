@@ -57,6 +57,7 @@ def cluster(new_cluster: NewCluster) -> Cluster:
     return new_cluster()
 
 
+@pytest.mark.full
 def test_a_broker_that_stops_gives_its_topics_to_the_others_first(cluster: Cluster, topic: str) -> None:
     brokers = brokers_of(cluster, 3, **ONCE)
     followers = [Follower(broker.endpoint, f"{topic}-{n}") for n, broker in enumerate(brokers * 3)]

@@ -59,6 +59,7 @@ def test_an_unload_has_one_id_at_the_broker_that_is_asked_and_at_the_one_that_ta
     eventually(everywhere, "both brokers name the request")
 
 
+@pytest.mark.full
 def test_a_lookup_at_discovery_has_one_id_at_the_broker_that_gets_the_bundle(
     whole_cluster: WholeCluster,
 ) -> None:

@@ -91,6 +91,7 @@ def where(broker: Endpoint, topic: str) -> str:
         return str(json.load(response)["brokerUrl"])
 
 
+@pytest.mark.full
 def test_two_workers_share_the_topics_and_stop_together(workers: MagnetarProcess) -> None:
     # Nothing is killed here: a busy machine is no reason to lose what is looked at.
     workers.settings["metadataStoreSessionTimeoutMillis"] = "30000"

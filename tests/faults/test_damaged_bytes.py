@@ -160,6 +160,7 @@ def test_flipped_bits_anywhere_are_never_served_and_hide_nothing_else(
     run_trials(new_server, directory, topic, trials=trials, seed=random.SystemRandom().randrange(1 << 32))
 
 
+@pytest.mark.full
 def test_damaged_cursors_are_refused_with_a_reason_and_never_guessed(
     new_server: NewServer, topic: str
 ) -> None:

@@ -204,6 +204,7 @@ def test_a_disk_filled_by_publishing_keeps_its_reserve_and_survives_crashes(
         assert payloads(c.expect_messages(2)) == [taken[-1], b"after"]
 
 
+@pytest.mark.full
 @KINDS
 def test_group_on_a_full_disk_is_not_acknowledged_and_blocks_no_client(
     kind: str, directory: Path, new_server: NewServer, cleanup: ExitStack, topic: str

@@ -302,6 +302,7 @@ def test_many_kills_lose_nothing_and_bring_back_nothing(
     run_cycles(new_server(), topic, cycles=cycles, seed=random.SystemRandom().randrange(1 << 32))
 
 
+@pytest.mark.full
 def test_acknowledgements_older_than_the_flush_interval_survive_a_kill_without_a_receipt(
     new_server: NewServer, topic: str
 ) -> None:

@@ -68,6 +68,7 @@ def test_pause_under_load_loses_no_message_and_closes_no_connection(
         assert_promises_kept(one, got)
 
 
+@pytest.mark.full
 def test_an_answer_to_a_ping_that_came_during_a_pause_counts(server: StandaloneServer) -> None:
     """The pause, not the client, let the interval pass: the Pong waits in the server's socket."""
     with line(server.endpoint) as c:

@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,12 +40,14 @@ class Rest:
     """Calls of one broker's admin API; paths begin behind /admin/v2. Sent on, they go on."""
 
     endpoint: Endpoint
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with each call: the caller's credentials."""
 
     def call(self, method: str, path: str, body: Any = NOTHING) -> Reply:
         data = None if body is NOTHING else body if isinstance(body, bytes) else json.dumps(body).encode()
         url = f"{self.endpoint.http_url}/admin/v2{path}"
         for _ in range(REDIRECTS_MAX):
-            reply = _exchange(method, url, data)
+            reply = _exchange(method, url, data, self.headers)
             if reply.status != 307:
                 return reply
             url = reply.headers["Location"]
@@ -75,8 +78,8 @@ class Rest:
         return f"{tenant}/ns"
 
 
-def _exchange(method: str, url: str, data: bytes | None) -> Reply:
-    headers = {"Content-Type": "application/json"}
+def _exchange(method: str, url: str, data: bytes | None, credentials: Mapping[str, str]) -> Reply:
+    headers = {"Content-Type": "application/json", **credentials}
     request = urllib.request.Request(url, data=data, method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=20) as response:

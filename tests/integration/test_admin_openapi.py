@@ -10,7 +10,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jsonschema_rs
@@ -67,17 +67,28 @@ def modes(operation: Operation) -> list[GenerationMode]:
 class Checker:
     """Sends cases and judges the answers."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        rest: Rest | None = None,
+        credentials: Mapping[str, str] | None = None,
+        secrets: Sequence[bytes] = (),
+    ) -> None:
+        """`rest` makes what NAMES names; the cases have these credentials. No answer may have a secret."""
         self.endpoint = endpoint
-        self.rest = Rest(endpoint)
+        self.rest = rest or Rest(endpoint)
         self.session = requests.Session()
+        self.session.headers.update(credentials or {})
+        self.secrets = secrets
         self.statuses: Counter[int] = Counter()
         self.validators: dict[str, Any] = {}
         self.make()
 
     def make(self) -> None:
         """What NAMES names, again if it is gone."""
-        self.rest.call("PUT", "/tenants/bad", {"allowedClusters": [self.endpoint.cluster]})
+        tenant = {"adminRoles": ["admin"], "allowedClusters": [self.endpoint.cluster]}
+        self.rest.call("PUT", "/tenants/bad", tenant)
         self.rest.call("PUT", "/namespaces/bad/ns")
         self.rest.call("PUT", "/persistent/bad/ns/a/subscription/s", "earliest")
         self.rest.call("PUT", "/persistent/bad/ns/p/partitions", 2)
@@ -94,6 +105,8 @@ class Checker:
             f"{request.method} {request.url!r:.300} {request.body!r:.300} "
             f"gave {response.status_code} {response.content!r:.300}"
         )
+        shown = [secret for secret in self.secrets if secret in response.content]
+        assert not shown, f"{shown} in the answer: {what}"
         assert declared is not None, f"a status that the document does not have: {what}"
         # What may be refused for now is said of the call itself.
         assert response.status_code < 500 or "$ref" not in declared, f"an error of the broker: {what}"

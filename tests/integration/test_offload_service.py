@@ -249,6 +249,7 @@ def test_many_jobs_at_once_share_the_ledgers(filling: Filling, topic: str, jobs:
     assert list(jobs.wanted([topic]).ledgers) == []
 
 
+@pytest.mark.full
 def test_jobs_go_on_while_the_server_is_killed_again_and_again(
     filling: Filling, topic: str, jobs: OffloadChannel, server: Server
 ) -> None:

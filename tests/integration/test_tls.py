@@ -356,6 +356,7 @@ def test_a_half_written_pair_leaves_the_former_one_in_use(server: TlsServer) -> 
     assert server.shown() != old
 
 
+@pytest.mark.full
 def test_required_certificates_and_no_plain_port_at_all(certificates: Certificates, tmp_path: Path) -> None:
     server = TlsServer(
         tmp_path,

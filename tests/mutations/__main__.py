@@ -1,4 +1,4 @@
-"""`make mutations`: mistakes are planted in storage, one at a time, and the tests have to notice each.
+"""`make mutations`: mistakes are planted, one at a time, and the tests have to notice each.
 
 Without arguments all of them, on copies of the tree, in minutes; docs/mutations.md is written by such a run.
 """
@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.mutations.mistake import Bad, Mistake, check
-from tests.mutations.mistakes import MISTAKES
+from tests.mutations.mistakes import GROUPS, MISTAKES
 from tests.mutations.page import PAGE, page
 from tests.mutations.patched import FILES, Patched, patched
 from tests.mutations.running import (
@@ -40,7 +40,7 @@ Work = Callable[[TreeCopy], list[Outcome]]
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='make mutations ARGS="..."', description=__doc__)
     parser.add_argument("--check", action="store_true", help="only check that each mistake fits the tree")
-    parser.add_argument("--only", default="", help="those whose names, or files, contain this")
+    parser.add_argument("--only", default="", help="those whose names, or files, contain this; or security")
     parser.add_argument(
         "--jobs",
         type=int,
@@ -52,7 +52,8 @@ def arguments() -> argparse.ArgumentParser:
 
 def chosen(only: str) -> tuple[list[Mistake], dict[str, list[Patched]]]:
     """(planted mistakes, mutations by their file)"""
-    mistakes = [each for each in MISTAKES if only in each.name or only in each.path]
+    group = GROUPS.get(only, ())
+    mistakes = [each for each in MISTAKES if only in each.name or only in each.path or each in group]
     suites: dict[str, list[Patched]] = {path: [] for path in FILES}
     for each in patched(ROOT):
         if only in each.name or only in each.path:

@@ -1,4 +1,4 @@
-"""A planted mistake: one place of the storage code, written wrong, and the tests that have to fail then."""
+"""A planted mistake: one place of the code, written wrong, and the tests that have to fail then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mistakes that are planted in storage, one place of one file each."""
+"""The mistakes that are planted, one place of one file each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.mutations.bookie_mistakes import AUTO_RECOVERY, BOOKIE
 from tests.mutations.log_mistakes import GARBAGE, LOG
 from tests.mutations.mistake import Mistake
 from tests.mutations.quorum_mistakes import READING, RECOVERY, WRITING
+from tests.mutations.security_mistakes import SECURITY
 from tests.mutations.topic_mistakes import TOPICS
 
 MISTAKES: Final[tuple[Mistake, ...]] = (
@@ -19,4 +20,8 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     *BOOKIE,
     *AUTO_RECOVERY,
     *TOPICS,
+    *SECURITY,
 )
+
+GROUPS: Final[dict[str, tuple[Mistake, ...]]] = {"security": SECURITY}
+"""Mistakes that are chosen together by a name that neither they nor their files have."""

@@ -19,11 +19,12 @@ _HEAD: Final = """# Planted mistakes
 {others}.
 
 A mistake is planted in a copy of the tree, one at a time, and the tests that it names have to fail. One that
-survives means that a rule of storage is not tested, or not needed. This page is written by the run:
+survives means that a rule of storage or security is not tested, or not needed. This page is written by the
+run:
 
 ```sh
 make mutations                      # all of them, in minutes
-make mutations ARGS="--only fence"  # those whose name or file contains it
+make mutations ARGS="--only fence"  # those whose name or file contains it; security: those of security
 make mutations ARGS=--check         # only whether each still fits the tree; a test does this, too
 ```
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -57,13 +58,17 @@ def directory(name: str) -> str:
 
 def docstrings(source: str) -> Iterator[str]:
     """Every bare string: docstrings of modules, classes and functions, and of constants and fields."""
-    for node in ast.walk(ast.parse(source)):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            yield node.value.value.strip()
+    blocks: list[list[ast.stmt]] = [ast.parse(source).body]
+    while blocks:
+        for statement in blocks.pop():
+            if isinstance(statement, ast.Expr):
+                value = statement.value
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield value.value.strip()
+                continue
+            blocks += [getattr(statement, block, []) for block in ("body", "orelse", "finalbody")]
+            blocks += [handler.body for handler in getattr(statement, "handlers", [])]
+            blocks += [case.body for case in getattr(statement, "cases", [])]
 
 
 def counts() -> Counts:
@@ -97,6 +102,7 @@ def explain(wrong: dict[tuple[str, str], tuple[int, int]]) -> str:
     )
 
 
+@cache
 def compared() -> dict[tuple[str, str], tuple[int, int]]:
     """Count and allowance by directory and rule."""
     now, allowed = counts(), allowances()

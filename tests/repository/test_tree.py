@@ -117,6 +117,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts[parts.index("magnetar") :]).removesuffix(".__init__")
 
 
+@pytest.mark.full
 def test_no_module_is_left_that_nothing_imports() -> None:
     """What is neither an entry point nor imported outside of tests is dead."""
     modules = room_modules()

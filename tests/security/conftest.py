@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +26,8 @@ PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 PASSWORD_FILE = "alice:$apr1$Zk3mPq7x$lZzb0lmp.gEn4RfEF9RVe1\n"
 """The password is correct-horse."""
 SUPER_USER = "root"
+PROXY, WEAK_PROXY = "proxy", "weak-proxy"
+"""Roles that act for others: one with every right, and one without any."""
 
 
 def token(role: str) -> str:
@@ -45,24 +49,43 @@ class Secured:
     server: StandaloneServer
     directory: Path
     tls_url: str
+    https_url: str
 
     @property
     def http_url(self) -> str:
         return self.server.endpoint.http_url
 
     def call(
-        self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET", body: object = None
+        self,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        method: str = "GET",
+        body: object = None,
+        *,
+        tls: bool = False,
+        certificate: str = "",
     ) -> tuple[int, str]:
-        """Status and text of one call over plain HTTP."""
+        """Status and text of one call, over plain HTTP or with TLS; `certificate` names the client's."""
         data = None if body is None else json.dumps(body).encode()
         sent = {**(headers or {}), **({} if data is None else {"Content-Type": "application/json"})}
-        request = urllib.request.Request(f"{self.http_url}{path}", data, sent, method=method)
+        url = self.https_url if tls else self.http_url
+        request = urllib.request.Request(f"{url}{path}", data, sent, method=method)
+        context = self.context(certificate) if tls else None
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=20, context=context) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+
+    def context(self, certificate: str = "") -> ssl.SSLContext:
+        """A client's context that checks the server's name."""
+        context = ssl.create_default_context(cafile=f"{self.directory}/ca.pem")
+        if certificate:
+            context.load_cert_chain(
+                *(f"{self.directory}/{certificate}.{kind}.pem" for kind in ("cert", "key"))
+            )
+        return context
 
     def do(self, method: str, path: str, body: object = None) -> None:
         """A call of the super user that has to succeed."""
@@ -70,44 +93,62 @@ class Secured:
         assert status < 300, f"{method} {path}: {status} {text}"
 
 
-@pytest.fixture(scope="session")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    directory = tmp_path_factory.mktemp("secured")
-    authority = Authority("clients", rsa_bits=4096)
+@contextmanager
+def started(
+    directory: Path,
+    changed: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    authority_bits: int = 0,
+    leaf_bits: int = 0,
+) -> Iterator[Secured]:
+    """A standalone with all of security on, whose files are in the directory.
+
+    `changed` are other settings; an empty one is left out. Bits are of RSA keys, which cost seconds to make;
+    0 stands for ECDSA.
+    """
+    authority = Authority("clients", rsa_bits=authority_bits)
     (directory / "ca.pem").write_bytes(authority.certificate)
-    authority.issue("broker", dns=["localhost"], rsa_bits=2048).write(directory, "broker")
-    authority.issue("client-super", rsa_bits=2048).write(directory, "client-super")
+    authority.issue("broker", dns=["localhost"], rsa_bits=leaf_bits).write(directory, "broker")
+    authority.issue("broker").write(directory, "broker-cn")
+    authority.issue("client-super", rsa_bits=leaf_bits).write(directory, "client-super")
+    for role in ("bob", "ungranted"):
+        authority.issue(role).write(directory, role)
     authority.issue_v1("client-super").write(directory, "client-v1")
     (directory / "secret").write_bytes(SECRET)
     (directory / "htpasswd").write_text(PASSWORD_FILE)
     tls_port, https_port = free_ports(2)
     own = {"tlsCertFile": f"{directory}/broker.cert.pem", "tlsKeyFile": f"{directory}/broker.key.pem"}
-    server = StandaloneServer(
-        directory,
-        {
-            "advertisedAddress": "localhost",
-            "brokerServicePortTls": str(tls_port),
-            "webServicePortTls": str(https_port),
-            "tlsEnabled": "true",
-            "tlsAllowInsecureConnection": "false",
-            "tlsCertificateFilePath": own["tlsCertFile"],
-            "tlsKeyFilePath": own["tlsKeyFile"],
-            "tlsTrustCertsFilePath": f"{directory}/ca.pem",
-            "authenticationEnabled": "true",
-            "authenticationProviders": f"{PROVIDERS}Tls,{PROVIDERS}Token,{PROVIDERS}Basic",
-            "anonymousUserRole": "anonymous",
-            "authorizationEnabled": "true",
-            "superUserRoles": f"broker,{SUPER_USER},client-super",
-            "tokenSecretKey": f"file://{directory}/secret",
-            "basicAuthConf": f"{directory}/htpasswd",
-            "brokerClientTlsEnabled": "true",
-            "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationTls",
-            "brokerClientAuthenticationParameters": json.dumps(own),
-            "brokerClientTrustCertsFilePath": f"{directory}/ca.pem",
-        },
+    settings = {
+        "advertisedAddress": "localhost",
+        "brokerServicePortTls": str(tls_port),
+        "webServicePortTls": str(https_port),
+        "tlsEnabled": "true",
+        "tlsAllowInsecureConnection": "false",
+        "tlsCertificateFilePath": own["tlsCertFile"],
+        "tlsKeyFilePath": own["tlsKeyFile"],
+        "tlsTrustCertsFilePath": f"{directory}/ca.pem",
+        "authenticationEnabled": "true",
+        "authenticationProviders": f"{PROVIDERS}Tls,{PROVIDERS}Token,{PROVIDERS}Basic",
+        "anonymousUserRole": "anonymous",
+        "authorizationEnabled": "true",
+        "superUserRoles": f"broker,{SUPER_USER},client-super,{PROXY}",
+        "proxyRoles": f"{PROXY},{WEAK_PROXY}",
+        "tokenSecretKey": f"file://{directory}/secret",
+        "basicAuthConf": f"{directory}/htpasswd",
+        "brokerClientTlsEnabled": "true",
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationTls",
+        "brokerClientAuthenticationParameters": json.dumps(own),
+        "brokerClientTrustCertsFilePath": f"{directory}/ca.pem",
+        **(changed or {}),
+    }
+    given = {name: value for name, value in settings.items() if value}
+    server = StandaloneServer(directory, given, environment)
+    # As soon as this answers, everything else works; the anonymous role may ask it.
+    server.health_url = f"{server.endpoint.http_url}/admin/v2/clusters"
+    secured = Secured(
+        server, directory, f"pulsar+ssl://localhost:{tls_port}", f"https://localhost:{https_port}"
     )
-    server.health_url = f"{server.endpoint.http_url}/readyz"
-    secured = Secured(server, directory, f"pulsar+ssl://localhost:{tls_port}")
     try:
         server.start()
         for tenant, admins in (("a", ["anonymous"]), ("b", []), ("m", ["admin"]), ("other", ["stranger"])):
@@ -126,6 +167,19 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         server.stop()
     finally:
         server.kill()
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with started(tmp_path_factory.mktemp("secured"), authority_bits=4096, leaf_bits=2048) as made:
+        yield made
+
+
+@pytest.fixture
+def expendable(tmp_path: Path) -> Iterator[Secured]:
+    """One of a test's own, which may be changed at will."""
+    with started(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ def workload_with_sync_errors(seed: int) -> ManagedLedgerWorkload:
     return ManagedLedgerWorkload(seed, sync_error_at=errors)
 
 
+@pytest.mark.full
 @pytest.mark.seeds(2, full=5, nightly=15)
 def test_entries_and_cursors_survive_failing_syncs_and_a_power_loss(seed: int) -> None:
     report = cut_everywhere(workload_with_sync_errors(seed), seed, every=sampled(seed))

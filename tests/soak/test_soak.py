@@ -36,6 +36,7 @@ def missing(outcome: Outcome) -> list[str]:
     return silent + [what for what in happens if not outcome.counts[what]]
 
 
+@pytest.mark.full
 def test_a_few_seconds_of_churn_lose_nothing_and_break_no_order() -> None:
     for seconds in (4.0, 16.0, 64.0):  # longer where a busy machine gets less done
         outcome = soak(Load(seed=1, seconds=seconds, topics=32, library_topics=4))

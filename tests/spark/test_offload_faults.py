@@ -119,6 +119,7 @@ KEEP_FAILING = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("call", "how"), PHASES)
 def test_a_store_that_fails_once_is_tried_again(
     spark: SparkSession,
@@ -171,6 +172,7 @@ def test_a_store_that_keeps_failing_fails_the_ledger_and_the_next_job_takes_it(
     check_offloaded(server.offload_address, client, topic, location)
 
 
+@pytest.mark.full
 def test_an_object_that_is_damaged_after_it_was_written_is_never_committed(
     spark: SparkSession,
     server: SparkServer,
@@ -201,6 +203,7 @@ def test_an_object_that_is_damaged_after_it_was_written_is_never_committed(
     check_offloaded(server.offload_address, client, topic, location)
 
 
+@pytest.mark.full
 def test_a_task_that_is_killed_is_tried_again(
     spark: SparkSession,
     server: SparkServer,

@@ -257,6 +257,7 @@ def test_objects_of_a_deleted_topic_are_swept(
         assert channel.deletions(location).deletions == []
 
 
+@pytest.mark.full
 def test_the_command_of_magnetar_runs_a_job_of_its_own(
     server: SparkServer, rest: Rest, client: pulsar.Client, topic: str, location: str
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_bucket_that_is_not_there_fails_the_ledger_and_says_why(
     assert not complete_ledgers(server.offload_address, topic)
 
 
+@pytest.mark.full
 def test_a_sweep_of_s3_deletes_half_an_attempt_and_keeps_the_whole_one(
     spark_with_s3: SparkSession,
     s3: S3,

@@ -112,6 +112,7 @@ def test_a_task_that_is_tried_again_publishes_only_what_the_first_try_left(
     assert texts(client, topic) == [str(number) for number in range(ROWS)]
 
 
+@pytest.mark.full
 def test_a_task_whose_own_process_is_killed_is_gone_on_with(
     server: SparkServer, client: pulsar.Client, topic: str, spark_environment: dict[str, str]
 ) -> None:
@@ -255,6 +256,7 @@ def test_a_topic_that_deduplicates_no_more_ends_a_task_that_comes_back_to_it(
     assert found == [str(number) for number in range(len(found))], "nothing twice"
 
 
+@pytest.mark.full
 def test_a_broker_that_is_killed_while_a_task_writes_is_waited_for(
     new_server: Callable[..., SparkServer],
 ) -> None:
@@ -338,6 +340,7 @@ def test_keys_go_to_the_partitions_that_clients_choose_and_rows_to_their_own_top
     assert found == 400
 
 
+@pytest.mark.full
 def test_a_task_whose_process_is_killed_writes_each_row_once(
     spark: SparkSession, sink: dict[str, str], client: pulsar.Client, topic: str
 ) -> None:

@@ -136,12 +136,14 @@ def test_a_topic_half_offloaded_is_every_message_once_as_a_client_reads_it(
     assert [row.message_index for row in rows] == list(range(MESSAGES))
 
 
+@pytest.mark.full
 def test_an_entry_range_is_read_by_several_tasks(table: Read, half: Half) -> None:
     frame = table(half.topic, task_bytes=2_000)
     assert frame.rdd.getNumPartitions() >= 4
     assert [bytes(row.payload) for row in in_order(frame)] == half.sent
 
 
+@pytest.mark.full
 def test_bounds_by_message_ids_are_exact_also_inside_a_batch(read: Read, half: Half) -> None:
     topic, sent = half
     ids = [id_of(row) for row in in_order(read(topic))]
@@ -151,6 +153,7 @@ def test_bounds_by_message_ids_are_exact_also_inside_a_batch(read: Read, half: H
         assert [bytes(row.payload) for row in rows] == sent[first:last]
 
 
+@pytest.mark.full
 def test_bounds_by_time_are_when_the_broker_took_messages(read: Read, half: Half) -> None:
     topic = half.topic
     rows = in_order(read(topic))
@@ -176,6 +179,7 @@ def test_a_topic_without_messages_is_an_empty_table(read: Read, client: pulsar.C
     assert read(topic).count() == 0
 
 
+@pytest.mark.full
 def test_chosen_columns_are_all_that_a_frame_has(read: Read, half: Half) -> None:
     frame = read(half.topic, columns="key,entry_id")
     assert frame.columns == ["key", "entry_id"]
@@ -200,6 +204,7 @@ def test_partitions_of_a_topic_and_topics_of_a_pattern_are_one_table(
     assert sorted(bytes(row.payload) for row in by_pattern.collect()) == sorted(payloads(0, 400))
 
 
+@pytest.mark.full
 def test_native_reading_of_several_topics_knows_whose_each_row_is(
     spark: SparkSession, server: SparkServer, client: pulsar.Client, topic: str, offload: Offload
 ) -> None:

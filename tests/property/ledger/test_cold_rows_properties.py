@@ -139,7 +139,7 @@ def rows_are_well_formed(columns: dict[str, list[Any]]) -> None:
 
 
 @given(runs(), st.booleans(), st.sampled_from([1, 300, 1 << 20]))
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_entries_are_the_same_for_a_client_after_parquet(
     given_runs: list[Run], exact: bool, row_group_bytes: int
 ) -> None:
@@ -160,7 +160,7 @@ def test_entries_are_the_same_for_a_client_after_parquet(
 
 
 @given(runs())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_rows_are_well_formed_and_arrow_changes_nothing(given_runs: list[Run]) -> None:
     rows = rows_of(given_runs, partition=-1)
     rows_are_well_formed(rows.columns)
@@ -171,6 +171,7 @@ def test_rows_are_well_formed_and_arrow_changes_nothing(given_runs: list[Run]) -
 
 
 @given(runs())
+@settings(max_examples=30)
 def test_read_rows_encode_to_the_same_rows(given_runs: list[Run]) -> None:
     """A ledger may be offloaded again from its objects."""
     columns = rows_of(given_runs, partition=-1).columns

@@ -342,7 +342,10 @@ class ManagedLedgerMachine(Owners, RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("examples", [300, pytest.param(1_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "examples",
+    [100, pytest.param(300, marks=pytest.mark.full), pytest.param(1_000, marks=pytest.mark.nightly)],
+)
 def test_a_managed_ledger_is_what_the_model_says(examples: int) -> None:
     REACHED.clear()
     # Shrinking would take longer than a test may; what fails is fifty steps at most.
@@ -360,8 +363,9 @@ def test_a_managed_ledger_is_what_the_model_says(examples: int) -> None:
         "trimmed",
         "hit",
         "miss",
-        "lost",
     ):
         assert REACHED[what], f"the rules never came to: {what}"
+    if examples >= 300:  # too rare to be sure of it in fewer
+        assert REACHED["lost"], "no entry was lost"
     if examples >= 1_000:  # too rare to be sure of it in fewer
         assert REACHED["recovered"], "no entry was found that nobody had been told of"

@@ -26,7 +26,7 @@ def events_of(pieces: list[bytes]) -> tuple[list[Event], ProtocolError | None]:
     return events, None
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(STREAMS)
 def test_the_hand_parser_reads_what_protobuf_reads(data: bytes) -> None:
     assert flatten(ServerConnection().receive_data(data)) == read(data)

@@ -13,11 +13,12 @@ def run_topic(seed: int) -> Outcome:
     return run_cluster(seed, lambda cluster: TopicWorkload(cluster).run())
 
 
-@pytest.mark.seeds(8, full=20, nightly=60)
+@pytest.mark.seeds(4, full=20, nightly=60)
 def test_every_promise_of_a_topic_on_bookies_holds(seed: int) -> None:
     run_topic(seed)
 
 
+@pytest.mark.full
 def test_the_same_seed_gives_the_same_trace_hash() -> None:
     first = [run_topic(seed).trace for seed in range(3)]
     assert first == [run_topic(seed).trace for seed in range(3)]

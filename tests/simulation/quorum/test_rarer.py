@@ -34,7 +34,7 @@ COUNTED = {"MovedLate": range(1, 3), "RefusedAtAFence": range(8)}
 
 
 @pytest.mark.parametrize("kind", STAGED)
-@pytest.mark.seeds(2, full=3, nightly=5)
+@pytest.mark.seeds(1, full=3, nightly=5)
 def test_every_promise_holds_under_rarer_trouble(seed: int, kind: str) -> None:
     SUITES[kind](seed)
 
@@ -45,7 +45,7 @@ def test_staged_trouble_comes_about(kind: str, what: str) -> None:
     assert happened[what], f"{kind} ran without {what}"
 
 
-@pytest.mark.seeds(4, full=10, nightly=30)
+@pytest.mark.seeds(2, full=10, nightly=30)
 def test_every_promise_holds_under_all_rarer_trouble_at_once(seed: int) -> None:
     run_all_at_once(seed)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.common.security.identity import Credential, Identity
 from magnetar.common.wire import commands
 from magnetar.common.wire.frame import SIZES, encode_command
 from magnetar.common.wire.pulsar_pb2 import (
@@ -22,7 +23,8 @@ from magnetar.common.wire.pulsar_pb2 import (
 from magnetar.discovery.transport import connection
 from structlog.testing import capture_logs
 
-from tests.unit.discovery.front import TOPIC, Front, config, connect_command, with_front
+from tests.unit.common.security.authentication.test_authenticator import Provider, made
+from tests.unit.discovery.front import TOPIC, Front, RawClient, config, connect_command, with_front
 from tests.unit.discovery.handlers.test_lookups import lookup, partitions
 
 PING = BaseCommand(type=BaseCommand.PING, ping=CommandPing())
@@ -236,5 +238,41 @@ def test_frames_cut_anywhere_are_the_same_commands() -> None:
             await client.writer.drain()
         for request_id in (1, 2):
             assert (await client.next()).lookupTopicResponse.request_id == request_id
+
+    with_front(body)
+
+
+def test_a_credential_that_is_revoked_while_it_is_checked_connects_nobody() -> None:
+    async def body(front: Front) -> None:
+        provider = Provider("Basic", "basic")
+        accept = provider.authenticate
+
+        async def authenticate(credential: Credential, address: str) -> Identity:
+            identity = await accept(credential, address)
+            provider.changed = True  # the user is removed while the password is compared in a thread
+            return identity
+
+        provider.authenticate = authenticate  # type: ignore[method-assign]
+        front.discovery._listener._environment.services.authenticator = made("", 0, provider)
+        connect = connect_command()
+        connect.connect.auth_method_name, connect.connect.auth_data = "basic", b"good"
+        client = await front.client(connect=connect)
+        with pytest.raises(EOFError):
+            await client.next()
+
+    with_front(body)
+
+
+def test_a_command_while_credentials_are_checked_ends_the_connection() -> None:
+    async def body(front: Front) -> None:
+        front.discovery._listener._environment.services.authenticator = made("anyone")
+        client = await front.client()
+        assert (await client.ask(PING)).type == BaseCommand.PONG
+        both = RawClient(*await asyncio.open_connection("127.0.0.1", front.discovery.port))
+        front.opened.callback(both.writer.close)
+        both.send(connect_command(), lookup())
+        error = (await both.next()).error
+        assert (error.error, "before Connected" in error.message) == (ServerError.NotAllowedError, True)
+        await both.ended()
 
     with_front(body)

@@ -58,6 +58,37 @@ def test_a_client_shakes_hands_with_the_broker_itself(form: str) -> None:
     with_front(body)
 
 
+def test_a_connect_goes_on_with_its_own_credentials_and_without_what_a_proxy_says() -> None:
+    async def body(front: Front) -> None:
+        connect = connect_command(address_of(front))
+        sent = connect.connect
+        sent.auth_method_name, sent.auth_data = "token", b"secret"
+        sent.original_principal, sent.proxy_version = "root", "forged"
+        sent.original_auth_method, sent.original_auth_data = "token", "more"
+        client = await front.client(connect=connect)
+        assert (await client.next()).type == BaseCommand.CONNECTED
+        hello = front.b.received[0].connect
+        assert (hello.auth_method_name, hello.auth_data) == ("token", b"secret")
+        for name in ("original_principal", "original_auth_method", "original_auth_data", "proxy_version"):
+            assert not hello.HasField(name), name
+
+    with_front(body)
+
+
+def test_a_connect_with_method_tls_reaches_no_broker_without_certificates() -> None:
+    """Unchanged, over a link with the certificate of discovery, it would make the client discovery."""
+
+    async def body(front: Front) -> None:
+        connect = connect_command(address_of(front))
+        connect.connect.auth_method_name = "tls"
+        client = await front.client(connect=connect)
+        assert (await client.next()).error.error == ServerError.AuthenticationError
+        await client.ended()
+        assert front.a.connections == front.b.connections == []
+
+    with_front(body)
+
+
 def test_any_address_that_a_broker_registered_leads_to_it() -> None:
     async def body(front: Front) -> None:
         registration = front.b.registration()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from magnetar.ledger.managed_ledger.delayed_chunks import CHUNK_ENTRIES, decode_chunk
 from magnetar.ledger.managed_ledger.delayed_index import (
     HEAP_ENTRIES_MAX,
@@ -209,6 +210,7 @@ def test_forgotten_entries_are_told_and_may_be_added_again() -> None:
     assert index.take_due(NOW + HOUR, 9) == [(1, 3)]
 
 
+@pytest.mark.full
 def test_a_million_delayed_entries_take_less_than_two_bytes_each() -> None:
     index, disk = DelayedIndex(), Disk()
     rng = random.Random(1)

@@ -100,11 +100,8 @@ async def _finish_opening(
     pattern: TopicPattern,
     opening: Opening,
 ) -> None:
-    services = client.services
     try:
-        await services.authorizer.check_list(client.principal, namespace)
-        with services.lookup():
-            watcher = await services.topic_lists.watch(namespace, command.watcher_id, pattern, client.peer)
+        watcher = await _open(client, command.watcher_id, namespace, pattern)
     except BaseException as error:
         if client.watchers.get(command.watcher_id) is opening:
             del client.watchers[command.watcher_id]
@@ -112,10 +109,39 @@ async def _finish_opening(
             return
         raise
     if opening.cancelled:
-        services.topic_lists.unwatch(namespace, watcher)
+        client.services.topic_lists.unwatch(namespace, watcher)
         return
     client.watchers[command.watcher_id] = OpenWatcher(namespace, watcher)
     _answer(client, command, watcher)
+
+
+async def _open(
+    client: Client, watcher_id: int, namespace: NamespaceName, pattern: TopicPattern
+) -> TopicListWatcher:
+    services = client.services
+    checked = await _check_right(client, namespace)
+    with services.lookup():
+        watcher = await services.topic_lists.watch(namespace, watcher_id, pattern, client.peer)
+    if checked != services.authorizer.generation:
+        try:
+            await _check_right(client, namespace)
+        except BaseException:
+            services.topic_lists.unwatch(namespace, watcher)
+            raise
+    return watcher
+
+
+async def _check_right(client: Client, namespace: NamespaceName) -> int:
+    """Check that the client may list the topics; return the generation of the grants that say so.
+
+    Raises Unauthorized, MetadataError.
+    """
+    authorizer = client.services.authorizer
+    while True:
+        generation = authorizer.generation
+        await authorizer.check_list(client.principal, namespace)
+        if generation == authorizer.generation:
+            return generation
 
 
 def _answer(client: Client, command: CommandWatchTopicList, watcher: TopicListWatcher) -> None:

@@ -250,11 +250,16 @@ class Connection(asyncio.Protocol):
     # -- credentials
 
     async def _authenticate(self, command: BaseCommand) -> None:
-        authenticator = self._environment.services.authenticator
+        services = self._environment.services
+        authenticator = services.authenticator
         assert authenticator is not None, "authentication is on"
         try:
             self._identity, self._principal = await authenticate(
-                authenticator, command.connect, self._certificate, self.address
+                authenticator,
+                services.config.authorization,
+                command.connect,
+                self._certificate,
+                self.address,
             )
         except MagnetarError as error:
             self.refuse(error)
@@ -264,6 +269,7 @@ class Connection(asyncio.Protocol):
             self.refuse(ServiceNotReady(f"internal error: {type(error).__name__}"))
             return
         self._authenticating = False
+        self.close_if_revoked()  # a list may have changed while the credentials were checked
         if self._open:
             self._connected = True
             self._stream.allow(FRAME_BYTES_MAX)

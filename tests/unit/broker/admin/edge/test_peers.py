@@ -148,6 +148,18 @@ def request_of(headers: dict[str, str], principal: Principal | None) -> web.Requ
             Principal("alice"),
             {"Authorization": "Basic x", "X-Pulsar-Auth-Method-Name": "basic"},
         ),
+        # A proxy's own credentials say nothing of its client.
+        (
+            {"Authorization": "Bearer theirs", "X-Original-Principal": "alice"},
+            Principal("proxy", "alice"),
+            {"Authorization": "Bearer theirs", "X-Original-Principal": "alice"},
+        ),
+        # Beside our certificate, method tls would make the caller this broker.
+        (
+            {"Authorization": "Bearer any", "X-Pulsar-Auth-Method-Name": "tls"},
+            Principal("alice", method="tls"),
+            {"Authorization": "Bearer ours", "X-Original-Principal": "alice"},
+        ),
     ],
 )
 def test_the_caller_s_credentials_go_on_and_else_ours_with_the_caller_s_role(

@@ -106,6 +106,7 @@ def test_parameters_have_the_types_that_the_table_says() -> None:
     ]
 
 
+@pytest.mark.full
 def test_the_document_is_valid(table: list[Route]) -> None:
     validate(json.loads(json.dumps(document(table))))
 

@@ -158,6 +158,31 @@ def test_a_proxy_passes_only_with_the_rights_of_both(original: str) -> None:
     assert not rules.decisions().all_super_users(Principal("proxy", original))
 
 
+@pytest.mark.parametrize(
+    ("principal", "allowed"),
+    [
+        (Principal("root", "root"), True),
+        (Principal("root", "b"), False),
+        (Principal("b", "root"), False),
+        (Principal("b", "b"), False),
+        (Principal(None, "root"), False),
+    ],
+)
+def test_every_decision_needs_the_rights_of_a_proxy_and_of_its_client(
+    principal: Principal, allowed: bool
+) -> None:
+    rules = Rules(supers=frozenset({"root"}))
+    decisions, rights = rules.decisions(), rules.rights()
+    assert {
+        decisions.all_super_users(principal),
+        decisions.administers(principal, rights),
+        decisions.may_produce(principal, rights),
+        decisions.may_consume(principal, rights, "s"),
+        decisions.may_look_up(principal, rights),
+        decisions.may_use_namespace(principal, rights, PRODUCE | CONSUME),
+    } == {allowed}
+
+
 def test_grants_of_a_topic_do_not_list_the_namespace() -> None:
     rules = Rules(of_topic={"a": ["produce", "consume"]})
     assert rules.decisions().may_look_up(Principal("a"), rules.rights())

@@ -31,6 +31,19 @@ def test_a_subscription_with_an_empty_list_of_roles_is_open() -> None:
     assert compile_grants(policies, wildcards=False).open_subscription("a", "s")
 
 
+def test_a_subscription_with_roles_is_open_to_them_alone() -> None:
+    policies = Policies()
+    policies.subscription_roles["s"].names[:] = ["a", "b"]
+    grants = compile_grants(policies, wildcards=False)
+    assert [grants.open_subscription(role, "s") for role in ("a", "b", "ab", "c")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert grants.open_subscription("c", "other")
+
+
 def test_prefix_mode_is_a_plain_prefix_of_the_subscription() -> None:
     grants = compile_grants(Policies(subscription_auth_mode="Prefix"), wildcards=False)
     assert grants.open_subscription("a", "abc")

@@ -25,6 +25,7 @@ from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.security.http_headers import AUTH_METHOD, ORIGINAL_PRINCIPAL
+from magnetar.common.security.identity import TLS
 from magnetar.common.security.tls.broker_client_config import BrokerClientConfig
 from magnetar.common.security.tls.client_context import ClientTls
 from prometheus_client import Counter
@@ -126,20 +127,25 @@ class Peers:
         raise _refusal(status, _reason(answer), broker)
 
     def _credentials(self, caller: web.Request | None) -> dict[str, str]:
-        """The caller's own Authorization; else our credentials with the caller's role beside them."""
-        if caller is not None and AUTHORIZATION in caller.headers:
-            own = {AUTHORIZATION: caller.headers[AUTHORIZATION]}
-            if AUTH_METHOD in caller.headers:
-                own[AUTH_METHOD] = caller.headers[AUTH_METHOD]
-            return own
+        """The caller's own Authorization; else our credentials with the caller's role beside them.
+
+        Method tls never goes on: beside our certificate it would make the caller this broker.
+        """
         principal = None if caller is None else caller.get(PRINCIPAL)
+        original = None if principal is None else principal.original
+        method = None if caller is None else caller.headers.get(AUTH_METHOD)
+        if caller is not None and method != TLS and AUTHORIZATION in caller.headers:
+            found = {AUTHORIZATION: caller.headers[AUTHORIZATION]}
+            if method is not None:
+                found[AUTH_METHOD] = method
+            return found if original is None else {**found, ORIGINAL_PRINCIPAL: original}
         try:
             token = self._client.token()
         except OSError as error:
             raise ServiceNotReady(f"the token for other brokers cannot be read: {error.strerror}") from error
         found = {AUTHORIZATION: f"Bearer {token}"} if token else {}
         if principal is not None and principal.role is not None:
-            found[ORIGINAL_PRINCIPAL] = principal.original or principal.role
+            found[ORIGINAL_PRINCIPAL] = original or principal.role
         return found
 
     async def _exchange(

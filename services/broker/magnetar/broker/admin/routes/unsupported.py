@@ -87,7 +87,7 @@ def _transaction_route(path: str, summary: str, type_name: str = "", *, body: st
 
 
 _ERRORS: Final = {405: "transactions are not supported yet"}
-_ABOUT_TOPICS: Final = {**_ERRORS, 412: "invalid name"}
+_ABOUT_TOPICS: Final = {**_ERRORS, 404: "Tenant does not exist", 412: "invalid name"}
 _GROUP_PATH: Final = "/admin/v2/resourcegroups"
 _TOPIC: Final = "{tenant}/{namespace}/{topic}"
 _ID: Final = "{mostSigBits}/{leastSigBits}"

@@ -223,7 +223,7 @@ def _group_route(path: str, handler: Any, query: str) -> Route:
         summary="List the namespaces of a tenant in an anti-affinity group.",
         query=(query,),
         answer="List<String>",
-        errors={412: "Cluster does not exist; invalid name"},
+        errors={404: "Tenant does not exist", 412: "Cluster does not exist; invalid name"},
         operation=Operation.TENANT_ADMIN,
     )
 
