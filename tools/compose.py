@@ -27,11 +27,15 @@ from tools.images.wheels import NoWheels
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FILE: Final = ROOT / "docker-compose.yml"
+OVERRIDE: Final = ROOT / "docker-compose.override.yml"
+SECURE_FILE: Final = ROOT / "docker-compose.secure.yml"
 DEFAULTS: Final = ROOT / "deploy" / "compose.env.example"
 HEALTHY_SECONDS_MAX: Final = 300.0
 COMMAND_SECONDS_MAX: Final = 600.0
 PROFILES: Final = ("grafana", "spark")
 """Profiles with long-running services; the commands of `tools` end by themselves."""
+ENDING: Final = ("certs",)
+"""Services that make something for the others and end."""
 _TAIL_LINES: Final = 40
 _LABEL: Final = "com.docker.compose"
 
@@ -54,14 +58,26 @@ class Compose:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables of docker-compose.yml, over those of the environment and of .env."""
     profiles: tuple[str, ...] = ()
+    secure: bool = False
+    """Whether docker-compose.secure.yml is read over the other files: TLS, tokens and authorization."""
     _chosen_name: str = field(default="", init=False)
 
     @property
     def command(self) -> list[str]:
         """Common arguments of every call of compose."""
-        own = ["--project-name", self.name, "--file", str(FILE), "--env-file", str(DEFAULTS)]
+        name = ["--project-name", self.name] if self.name else []
+        files = [part for file in self._files() for part in ("--file", str(file))]
+        settings = ["--env-file", str(DEFAULTS)] if self.name else []
         chosen = [part for profile in self.profiles for part in ("--profile", profile)]
-        return [*self.program, *(own if self.name else ()), *chosen]
+        return [*self.program, *name, *files, *settings, *chosen]
+
+    def _files(self) -> list[Path]:
+        """Files that compose is told to read; empty for its default."""
+        if self.secure:
+            # Compose leaves an override alone once files are named.
+            override = [OVERRIDE] if not self.name and OVERRIDE.exists() else []
+            return [FILE, *override, SECURE_FILE]
+        return [FILE] if self.name else []
 
     @property
     def environment(self) -> dict[str, str]:
@@ -121,20 +137,26 @@ class Compose:
         return self._chosen_name
 
     def states(self) -> dict[str, str]:
-        """Docker's status of each container, by its service: `running healthy`, `exited `."""
+        """Docker's status of each container, by its service: `running healthy`, `exited 1`."""
         containers = self.containers()
         if not containers:
             return {}
-        form = "{{.State.Status}} {{if .State.Health}}{{.State.Health.Status}}{{end}}"
+        form = (
+            '{{.State.Status}} {{if eq .State.Status "exited"}}{{.State.ExitCode}}'
+            "{{else if .State.Health}}{{.State.Health.Status}}{{end}}"
+        )
         told = self.docker.run("inspect", "--format", form, *containers.values()).splitlines()
         return dict(zip(containers, told, strict=True))
 
     def wait_until_healthy(self, seconds_max: float = HEALTHY_SECONDS_MAX) -> None:
-        """Return once all containers run, and those with a health check are healthy. Raises ComposeFailed."""
+        """Return once all containers run, or have ended with success where they are to end, and are healthy.
+
+        Raises ComposeFailed.
+        """
         deadline = time.monotonic() + seconds_max
         while True:
             states = self.states()
-            left = {name: state for name, state in states.items() if not _is_well(state)}
+            left = {name: state for name, state in states.items() if not _is_well(name, state)}
             if states and not left:
                 return
             if time.monotonic() > deadline:
@@ -143,7 +165,7 @@ class Compose:
 
     def ends_of_logs(self, lines: int = _TAIL_LINES) -> str:
         """The last lines of every container that is not well, and its state."""
-        ill = {name: state for name, state in self.states().items() if not _is_well(state)}
+        ill = {name: state for name, state in self.states().items() if not _is_well(name, state)}
         told = [f"{name}: {state}" for name, state in ill.items()]
         if ill:
             told.append(self.run("logs", "--no-color", "--tail", str(lines), *ill))
@@ -157,8 +179,8 @@ class Compose:
         return sorted({str(each["image"]) for each in chosen})
 
 
-def _is_well(state: str) -> bool:
-    return state.strip() in ("running", "running healthy")
+def _is_well(service: str, state: str) -> bool:
+    return state.strip() in ("running", "running healthy") or (service in ENDING and state == "exited 0")
 
 
 def have_images(docker: Docker, images: Sequence[str]) -> None:
@@ -190,6 +212,7 @@ def arguments() -> argparse.Namespace:
     what = parser.add_subparsers(dest="what", required=True)
     up = what.add_parser("up")
     up.add_argument("--profile", action="append", default=[], help="grafana, spark; repeat it for both")
+    up.add_argument("--secure", action="store_true", help="with TLS, tokens and authorization")
     down = what.add_parser("down")
     down.add_argument("--volumes", action="store_true", help="remove the volumes too, and all data")
     return parser.parse_args()
@@ -219,6 +242,9 @@ def up(compose: Compose) -> None:
         "admin": ("http", "discovery", "8080"),
         "Prometheus": ("http", "prometheus", "9090"),
     }
+    if compose.secure:
+        doors["clients"] = ("pulsar+ssl", "discovery", "6651")
+        doors["admin"] = ("https", "discovery", "8443")
     if "grafana" in compose.profiles:
         doors["Grafana"] = ("http", "grafana", "3000")
     for what, (scheme, service, port) in doors.items():
@@ -232,9 +258,11 @@ def main() -> None:
         compose = cluster()
         if asked.what == "up":
             compose.profiles = tuple(asked.profile)
+            compose.secure = asked.secure
             up(compose)
         else:
             compose.profiles = PROFILES
+            compose.secure = True  # its containers and volumes too; without them there is nothing to do
             compose.down(volumes=asked.volumes)
             print(f"compose: stopped; {'all data is deleted' if asked.volumes else 'data stays'}")
     except (ComposeFailed, DockerFailed, DockerUnavailable, NoStandIn, NotPinned, NoWheels) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from tests.deploy.chart import NAMESPACE, Object, Rendered, labels_of, pod_template, selects
+from tests.deploy.chart_secrets import SECRETS
 from tests.deploy.containers import Container
 from tools.images.docker import Docker, DockerFailed
 
@@ -66,7 +68,7 @@ class ChartPods:
             (container,) = spec["containers"]
             whole = f"{self.network}-{name}"
             names = [part for alias in aliases for part in ("--network-alias", alias)]
-            pod = Pod(name, aliases[1], spec, Container(self.docker, whole))
+            pod = Pod(name, aliases[min(1, len(aliases) - 1)], spec, Container(self.docker, whole))
             self.pods[name] = pod
             self.docker.run("run", "--detach", "--name", whole, *names, *self._options(spec, container, name))
             started.append(pod)
@@ -142,9 +144,23 @@ class ChartPods:
                     (directory / name).write_text(text)
                     (directory / name).chmod(0o644)
             return ["--volume", f"{directory}:{mount['mountPath']}:ro"]
+        if volume is not None and "secret" in volume:
+            return ["--volume", f"{self._secret(volume['secret'])}:{mount['mountPath']}:ro"]
         owner, _, group = user.partition(":")
         # What a claim gives with fsGroup, and what an empty directory is: writable by the group.
         return ["--tmpfs", f"{mount['mountPath']}:uid={owner},gid={group},mode=0770"]
+
+    def _secret(self, secret: Object) -> Path:
+        """Return the directory of a secret, which `chart_secrets` wrote; with items a copy of these alone."""
+        whole = self.directory / SECRETS / str(secret["secretName"])
+        keys = [str(item["key"]) for item in secret.get("items", ())]
+        if not keys:
+            return whole
+        part = whole.with_name(f"{whole.name}-{'-'.join(keys)}")
+        part.mkdir(exist_ok=True)
+        for key in keys:
+            shutil.copy(whole / key, part / key)
+        return part
 
 
 def environment_of(container: Object, pod_name: str) -> dict[str, str]:

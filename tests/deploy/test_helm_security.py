@@ -36,7 +36,9 @@ pytestmark = pytest.mark.usefixtures("helm_is_there")
 
 EXISTING = {
     "clients": {"broker": "c-broker", "discovery": "c-discovery"},
-    "services": {name: f"s-{name}" for name in ("bookie", "broker", "discovery", "etcd", "job", "admin")},
+    "services": {
+        name: f"s-{name}" for name in ("bookie", "broker", "discovery", "etcd", "job", "admin", "backup")
+    },
 }
 
 
@@ -107,6 +109,9 @@ def test_services_are_known_by_their_uri_and_reached_by_their_names(secure: Rend
         assert "uris" not in found[f"magnetar-{service}-clients-tls"], (
             "a client's authority makes no services"
         )
+    backup = found["magnetar-backup-services-tls"]
+    assert backup["commonName"] == "magnetar-backup"
+    assert {"uris", "dnsNames"} & backup.keys() == set(), "it reads metadata and calls no service"
     outside = {"tls.clients.dnsNames": ["pulsar.example.com"], "tls.clients.ipAddresses": ["192.0.2.1"]}
     leaf = certificates(render({**SECURE, **outside}))["magnetar-discovery-clients-tls"]
     assert "pulsar.example.com" in leaf["dnsNames"]
@@ -178,13 +183,16 @@ def test_every_file_that_is_named_is_mounted(name: str) -> None:
 
 
 def test_a_pod_has_only_the_keys_and_tokens_that_are_its_own(secure: Rendered) -> None:
-    for component in ("tools", "test", "bookie-check"):
+    for component in ("tools", "test"):
         volumes = named(secure.pod(component)["volumes"])
         assert volumes["clients-tls"]["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
         assert volumes["tokens"]["secret"]["items"] == [{"key": "admin.jwt", "path": "admin.jwt"}]
         assert "token-key" not in volumes
         assert volumes["services-tls"]["secret"]["secretName"] == "magnetar-admin-services-tls"
-    assert set(named(secure.pod("bookie")["volumes"])) & {"token-key", "tokens", "clients-tls"} == set()
+    for component, service in (("bookie", "bookie"), ("bookie-check", "backup"), ("etcd-users", "etcd")):
+        volumes = named(secure.pod(component)["volumes"])
+        assert volumes.keys() & {"token-key", "tokens", "clients-tls"} == set()
+        assert volumes["services-tls"]["secret"]["secretName"] == f"magnetar-{service}-services-tls"
     plain = render({"auth.enabled": True})
     for component in ("broker", "discovery"):
         items = named(plain.pod(component)["volumes"])["tokens"]["secret"]["items"]
@@ -196,12 +204,33 @@ def test_a_pod_has_only_the_keys_and_tokens_that_are_its_own(secure: Rendered) -
 # -- services
 
 
+def test_discovery_opens_only_tls(secure: Rendered) -> None:
+    told = settings(secure, "discovery")
+    assert (told["servicePort"], told["webServicePort"]) == ("", "")
+    assert (told["servicePortTls"], told["webServicePortTls"]) == ("6651", "8443")
+    container = secure.container("discovery")
+    assert set(named(container["ports"])) == {"pulsar-ssl", "https"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "https", "scheme": "HTTPS"}
+    # A proxy's role may not ask for itself, so that is done with a token of another role.
+    assert told["brokerClientAuthenticationPlugin"].endswith(".AuthenticationToken")
+    assert told["brokerClientAuthenticationParameters"] == f"file://{MOUNTS}/tokens/discovery.jwt"
+    assert told["brokerClientCertificateFilePath"] == f"{MOUNTS}/clients-tls/tls.crt"
+    assert told["proxyRoles"] == "magnetar-discovery"
+    by_certificate = settings(render({**SECURE, "auth.tokens.enabled": False}), "discovery")
+    assert by_certificate["brokerClientAuthenticationPlugin"].endswith(".AuthenticationTls")
+    assert "proxyRoles" not in by_certificate
+    assert by_certificate["superUserRoles"].endswith(",magnetar-discovery")
+    both = render({**SECURE, "tls.clients.only": False})
+    assert "servicePort" not in settings(both, "discovery")
+    assert {"pulsar", "http", "pulsar-ssl", "https"} <= named(both.container("discovery")["ports"]).keys()
+
+
 def test_brokers_open_only_tls_and_know_each_other(secure: Rendered) -> None:
     told = settings(secure, "broker")
     assert (told["brokerServicePort"], told["webServicePort"]) == ("", "")
     assert (told["brokerServicePortTls"], told["webServicePortTls"]) == ("6651", "8443")
     assert told["brokerClientTlsEnabled"] == "true"
-    assert told["superUserRoles"] == "magnetar-admin,magnetar-broker"
+    assert told["superUserRoles"] == "magnetar-admin,magnetar-broker,magnetar-discovery-lookups"
     assert told["proxyRoles"] == "magnetar-discovery"
     providers = told["authenticationProviders"].split(",")
     assert [each.rpartition("Provider")[2] for each in providers] == ["Tls", "Token"]
@@ -258,10 +287,26 @@ def test_etcd_asks_clients_and_members_for_certificates(secure: Rendered) -> Non
     assert settings(external, "broker")["magnetarMetadataTlsKeyFilePath"] == f"{MOUNTS}/etcd-tls/tls.key"
 
 
+def test_a_hook_makes_users_of_etcd_as_the_member_that_administers_them(secure: Rendered) -> None:
+    job = secure.only("Job", "etcd-users")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    container = secure.container("etcd-users")
+    assert container["command"] == ["magnetar", "admin", "metadata", "users"]
+    told = {entry["name"]: entry["value"] for entry in container["env"]}
+    assert told["MAGNETAR_METADATA_STORE_URL"].startswith("etcd:https://magnetar-etcd-0.")
+    assert told["MAGNETAR_CLUSTER_NAME"] == "magnetar"
+    assert "MAGNETAR_TOKEN" not in told
+    assert certificates(secure)["magnetar-etcd-services-tls"]["commonName"] == "magnetar-etcd"
+    assert "wait-for-etcd" in named(secure.pod("etcd-users")["initContainers"])
+    for values in ({"tls.etcd.users": False}, {"tls.etcd.enabled": False}):
+        assert not render({**SECURE, **values}).of("Job", "etcd-users")
+    assert not render(VALUE_SETS["secure-external-etcd"][0]).of("Job", "etcd-users")
+
+
 def test_the_command_line_has_credentials_and_notes_say_how_to_get_them(
     tmp_path: Path, secure: Rendered
 ) -> None:
-    for component in ("tools", "test", "bookie-check"):
+    for component in ("tools", "test"):
         told = {entry["name"]: entry["value"] for entry in secure.container(component)["env"]}
         assert told["MAGNETAR_SERVICE_URL"] == "pulsar+ssl://magnetar-discovery:6651"
         assert told["MAGNETAR_ADMIN_URL"] == "https://magnetar-discovery:8443"
@@ -296,6 +341,7 @@ def test_ways_to_be_known_are_settings_of_brokers() -> None:
         ({"auth.authorization.enabled": True}, "needs auth.enabled"),
         ({"auth.enabled": True, "auth.tokens.enabled": False}, "a way to be known to each other"),
         ({"auth.enabled": True, "auth.openid.enabled": True}, "auth.openid.allowedTokenIssuers"),
+        ({**SECURE, "auth.tokens.enabled": False, "discovery.proxy": True}, "discovery needs a token"),
         ({"auth.enabled": True, "auth.tokens.secretKey": "k"}, "auth.existingSecret has to name"),
         ({"auth.enabled": True, "auth.existingSecret": "t"}, "auth.tokens.secretKey has to name"),
         ({"auth.enabled": True, "rbac.create": False}, "no hook can make tokens"),
@@ -414,7 +460,10 @@ def test_tokens_are_made_once_and_verify(api: str, tmp_path: Path) -> None:
     made = {name: base64.b64decode(data).decode() for name, data in _Api.secrets["tokens"].items()}
     assert made.keys() == {"admin.jwt", "broker.jwt", "discovery.jwt"}
     for name, token in made.items():
-        assert jwt.decode(token, key, algorithms=["HS256"])["sub"] == f"magnetar-{name.removesuffix('.jwt')}"
+        role = {"discovery.jwt": "magnetar-discovery-lookups"}.get(
+            name, f"magnetar-{name.removesuffix('.jwt')}"
+        )
+        assert jwt.decode(token, key, algorithms=["HS256"])["sub"] == role
         assert token not in done.stdout + done.stderr
     before = dict(_Api.secrets)
     again = make_tokens(api, tmp_path)

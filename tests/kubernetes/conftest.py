@@ -34,8 +34,11 @@ def cluster(helm: Path) -> Iterator[KubeCluster]:
 
 @pytest.fixture(scope="module")
 def record(request: pytest.FixtureRequest) -> Iterator[Record]:
-    """What a run did; written where a page was asked for, with what failed."""
-    kept = Record()
+    """What a run did; written where a page was asked for, with what failed.
+
+    A module with a RECORD_PART has a page of its own beside that of the others.
+    """
+    kept = Record(str(getattr(request.module, "RECORD_PART", "")))
     kept.facts += machine_facts()
     began, failures = time.monotonic(), request.session.testsfailed
     yield kept
@@ -43,8 +46,11 @@ def record(request: pytest.FixtureRequest) -> Iterator[Record]:
     assert isinstance(reporter, pytest.TerminalReporter)
     failed = request.session.testsfailed - failures
     kept.fact("outcome", f"{failed} tests FAILED" if failed else "no test failed")
-    for tier, told in what_ran(reporter.stats).items():
+    for tier, told in what_ran(reporter.stats, kept.part).items():
         kept.fact(tier, told)
     kept.fact("tier 2, start to end", f"{time.monotonic() - began:.0f} s")
     if path := os.environ.get(RECORD_VARIABLE):
-        Path(path).write_text(kept.page())
+        page = Path(path)
+        if kept.part:
+            page = page.with_name(f"{page.stem}-{kept.part}{page.suffix}")
+        page.write_text(kept.page())

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Final
 
+from tests.kubernetes.record import size, table
+from tests.kubernetes.release import Release
+from tests.kubernetes.tiers import cannot_run
 from tools.images.build import ensure
 from tools.images.docker import Docker, DockerFailed, DockerUnavailable
 from tools.images.stand_ins import NoStandIn, provide
@@ -38,3 +42,19 @@ def save_images(names: set[str], archive: Path) -> dict[str, str]:
         found[image] = provide(docker, image)
     docker.run("save", "--output", str(archive), *sorted(names))
     return found
+
+
+def load_images(release: Release) -> None:
+    """Bring in what the chart names: this tree's images, built where they are not up to date, and etcd's."""
+    archive = release.directory / "images.tar"
+    began = time.monotonic()
+    try:
+        images = save_images(images_of(release.rendered()), archive)
+    except CANNOT as error:
+        cannot_run(str(error))
+    release.record.note("images: built where they were not up to date, and saved", time.monotonic() - began)
+    began = time.monotonic()
+    release.cluster.load_images(archive)
+    release.record.note(f"images: {size(archive)} loaded", time.monotonic() - began)
+    archive.unlink()
+    release.record.section("Images", table(("image", "how"), sorted(images.items())))

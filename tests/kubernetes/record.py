@@ -34,6 +34,8 @@ class Step:
 class Record:
     """Grows while a run goes on; `page` may be asked for at any time."""
 
+    part: str = ""
+    """Part of the chart that the page is about; empty: all that has no page of its own."""
     steps: list[Step] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     sections: list[tuple[str, str]] = field(default_factory=list)
@@ -53,7 +55,7 @@ class Record:
     def page(self) -> str:
         """Markdown."""
         lines = [
-            "# A run on a real Kubernetes cluster",
+            f"# A run on a real Kubernetes cluster{f': {self.part}' if self.part else ''}",
             "",
             "Written by the run itself: `make kubernetes RECORD=docs/kubernetes-run.md`.",
             "[testing.md](testing.md#kubernetes) says what the cluster may be, and what the tiers show.",

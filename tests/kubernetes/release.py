@@ -28,6 +28,7 @@ from tests.kubernetes.record import Record
 
 CHART: Final = "helm/magnetar"
 SMALL: Final = f"{CHART}/values-small.yaml"
+SECURE: Final = f"{CHART}/values-secure.yaml"
 RELEASE: Final = "magnetar"
 WAIT_S: Final = 300
 """What helm waits for pods; they take seconds on a machine of their own."""
@@ -39,16 +40,22 @@ class Release:
     """`magnetar` in the tests' namespace. Commands are run at the root of the repository, as typed."""
 
     def __init__(
-        self, cluster: KubeCluster, record: Record, values: Mapping[str, str], directory: Path
+        self,
+        cluster: KubeCluster,
+        record: Record,
+        values: Mapping[str, str],
+        directory: Path,
+        files: Sequence[str] = (SMALL,),
     ) -> None:
-        """`directory` holds what workloads write."""
+        """`values` are set over those of `files`; `directory` holds what workloads write."""
         self.cluster = cluster
         self.directory = directory
         self.endpoint = Endpoint("", "", RELEASE)
         """How the tests reach discovery's service; set once it is forwarded."""
         self.record = record
+        self._files = tuple(files)
         self._values = dict(values)
-        """What every install and upgrade of this run sets, beside the values file."""
+        """What every install and upgrade of this run sets, beside the values files."""
 
     # -- helm
 
@@ -90,7 +97,8 @@ class Release:
 
     def _chosen(self, values: Mapping[str, str]) -> list[str]:
         settings = [f"{name}={value}" for name, value in {**self._values, **values}.items()]
-        return ["--values", SMALL, *(part for one in settings for part in ("--set", one))]
+        files = (part for one in self._files for part in ("--values", one))
+        return [*files, *(part for one in settings for part in ("--set", one))]
 
     # -- what is there
 

@@ -44,7 +44,10 @@ Objects = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def server(cluster: KubeCluster) -> Iterator[KubeCluster]:
-    """An API server that knows the kinds of Prometheus' operator; those that are added are removed again."""
+    """An API server that knows the kinds of Prometheus' operator and of cert-manager.
+
+    Those that are added are removed again.
+    """
     try:
         definitions = operator_definitions()
     except NoDefinitions as error:
@@ -52,7 +55,7 @@ def server(cluster: KubeCluster) -> Iterator[KubeCluster]:
     added = []
     try:
         for kind, path in definitions.items():
-            name = f"customresourcedefinition/{kind}.monitoring.coreos.com"
+            name = f"customresourcedefinition/{kind}"
             if cluster.try_kubectl("get", name).returncode != 0:
                 cluster.kubectl("create", "--filename", str(path))  # apply's own note of it would be too long
                 added.append(name)

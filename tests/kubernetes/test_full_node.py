@@ -14,11 +14,11 @@ from typing import Any, Final
 import pytest
 
 from tests.integration.harness import eventually, magnetar_command
-from tests.kubernetes.images import CANNOT, images_of, save_images
+from tests.kubernetes.images import load_images
 from tests.kubernetes.kube_cluster import KubeCluster
 from tests.kubernetes.object_store import ACCESS_KEY, REGION, SECRET_KEY, ObjectStore, object_store
 from tests.kubernetes.pods_under_load import PodFault, Report
-from tests.kubernetes.record import Record, program_version, size, table
+from tests.kubernetes.record import Record, program_version, table
 from tests.kubernetes.release import RELEASE, Release
 from tests.kubernetes.tiers import cannot_run, why_no_time
 
@@ -79,22 +79,6 @@ def release(
     installed.install("helm install --wait")
     with installed.reached():
         yield installed
-
-
-def load_images(release: Release) -> None:
-    """Bring in what the chart names: this tree's images, built where they are not up to date, and etcd's."""
-    archive = release.directory / "images.tar"
-    began = time.monotonic()
-    try:
-        images = save_images(images_of(release.rendered()), archive)
-    except CANNOT as error:
-        cannot_run(str(error))
-    release.record.note("images: built where they were not up to date, and saved", time.monotonic() - began)
-    began = time.monotonic()
-    release.cluster.load_images(archive)
-    release.record.note(f"images: {size(archive)} loaded", time.monotonic() - began)
-    archive.unlink()
-    release.record.section("Images", table(("image", "how"), sorted(images.items())))
 
 
 def chosen_values() -> dict[str, str]:

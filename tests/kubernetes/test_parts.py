@@ -19,7 +19,7 @@ from tests.kubernetes.kube_cluster import kube_cluster, why_no_cluster
 from tests.kubernetes.pods_under_load import RESULT, Plan, PodFault, Report, read_plan, read_report
 from tests.kubernetes.port_forward import forwarded
 from tests.kubernetes.record import Record, table
-from tests.kubernetes.tiers import NODE_SECONDS, REQUIRED_VARIABLE, TIERS, what_ran, why_no_time
+from tests.kubernetes.tiers import NODE_SECONDS, PART_TIERS, REQUIRED_VARIABLE, TIERS, what_ran, why_no_time
 from tests.time_left import END_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,7 +150,10 @@ def test_a_tier_that_was_skipped_did_not_run() -> None:
     chosen = {**stats, "deselected": [SimpleNamespace(nodeid=f"{first}::test_two")]}
     assert what_ran(chosen)[TIERS[first]] == "ran IN PART: 1 passed, 1 deselected"
     assert set(what_ran({}).values()) == {"DID NOT RUN"}
+    (tier,) = PART_TIERS["secure"].values()
+    assert what_ran(stats, "secure") == {tier: "DID NOT RUN"}
 
 
 def test_each_tier_has_its_file() -> None:
-    assert [path for path in TIERS if not (ROOT / path).exists()] == []
+    paths = {*TIERS, *(path for tiers in PART_TIERS.values() for path in tiers)}
+    assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -20,6 +20,10 @@ TIERS: Final = {
     "tests/kubernetes/test_dry_run.py": "tier 1, a real API server",
     "tests/kubernetes/test_full_node.py": "tier 2, a release with its pods",
 }
+PART_TIERS: Final = {
+    "secure": {"tests/kubernetes/test_secure_chart.py": "tier 2, a release with TLS and authentication"}
+}
+"""Tiers with a page of their own, by what it is about."""
 
 
 def cannot_run(reason: str) -> NoReturn:
@@ -39,10 +43,10 @@ def why_no_time() -> str:
     return "" if left > NODE_SECONDS else f"takes {NODE_SECONDS:.0f} s, and {max(left, 0.0):.0f} s are left"
 
 
-def what_ran(stats: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-    """Of each tier whether it ran, wholly or in part, from the reports of pytest's terminal by outcome."""
+def what_ran(stats: Mapping[str, Sequence[Any]], part: str = "") -> dict[str, str]:
+    """Return of each tier of a page whether it ran, wholly or in part, from pytest's reports by outcome."""
     found = {}
-    for path, tier in TIERS.items():
+    for path, tier in (PART_TIERS[part] if part else TIERS).items():
         reports = {
             outcome: [each for each in stats.get(outcome, ()) if str(each.nodeid).startswith(path)]
             for outcome in ("passed", "failed", "error", "skipped", "deselected")

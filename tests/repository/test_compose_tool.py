@@ -11,7 +11,7 @@ import pytest
 
 from tests.repository.test_images import NoRegistry
 from tools import compose
-from tools.compose import DEFAULTS, FILE, ROOT, Compose, ComposeFailed, have_images
+from tools.compose import DEFAULTS, FILE, ROOT, SECURE_FILE, Compose, ComposeFailed, have_images
 from tools.images.stand_ins import NoStandIn
 from tools.images.targets import image_name, version
 
@@ -62,6 +62,34 @@ def test_a_user_s_project_has_his_settings_and_that_of_a_test_has_none_of_them()
         "--project-name", "magnetar-test", "--file", str(FILE), "--env-file", str(DEFAULTS)
     ]  # fmt: skip
     assert DEFAULTS.is_file()
+
+
+def test_a_secure_project_reads_the_second_file_over_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker, override = NoRegistry(), tmp_path / "override.yml"
+    monkeypatch.setattr(compose, "OVERRIDE", override)
+    mine = Compose(docker, ("docker-compose",), secure=True)  # type: ignore[arg-type]
+    both = ["docker-compose", "--file", str(FILE), "--file", str(SECURE_FILE)]
+    assert mine.command == both
+    override.touch()
+    assert mine.command == [*both[:3], "--file", str(override), *both[3:]], (
+        "compose does not look for it then"
+    )
+
+
+def test_a_container_that_is_to_end_is_well_once_it_ended_with_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states = {"certs": "exited 0", "etcd": "running healthy"}
+    monkeypatch.setattr(Compose, "states", lambda _: states)
+    secure = Compose(NoRegistry(), ("docker-compose",), secure=True)  # type: ignore[arg-type]
+    secure.wait_until_healthy(0.0)
+    for service, state in (("certs", "exited 1"), ("etcd", "exited 0"), ("certs", "created ")):
+        monkeypatch.setitem(states, service, state)
+        with pytest.raises(ComposeFailed, match=state):
+            secure.wait_until_healthy(0.0)
+        monkeypatch.setitem(states, service, "running")
 
 
 @pytest.mark.parametrize("what", ["up", "down"])

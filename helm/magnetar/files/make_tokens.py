@@ -20,7 +20,8 @@ import urllib.request
 from pathlib import Path
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-ROLES = ("admin", "broker", "discovery")
+ROLES = {"admin": "magnetar-admin", "broker": "magnetar-broker", "discovery": "magnetar-discovery-lookups"}
+"""The role of each token, by the name of its file."""
 TIMEOUT_S = 30.0
 
 
@@ -59,14 +60,14 @@ def secret(name: str, data: dict[str, bytes], labels: dict[str, str]) -> dict[st
 
 
 def tokens(directory: Path) -> tuple[bytes, dict[str, bytes]]:
-    """A new key and a token for each role, which do not expire."""
+    """Make a key, and a token for each role that does not expire."""
     key = directory / "secret.key"
     subprocess.run(["magnetar", "tokens", "create-secret-key", "--output", str(key)], check=True)
     made = {}
-    for role in ROLES:
+    for name, role in ROLES.items():
         command = ["magnetar", "tokens", "create", "--secret-key", f"file:{key}"]
-        done = subprocess.run([*command, "--subject", f"magnetar-{role}"], check=True, stdout=subprocess.PIPE)
-        made[f"{role}.jwt"] = done.stdout.strip()
+        done = subprocess.run([*command, "--subject", role], check=True, stdout=subprocess.PIPE)
+        made[f"{name}.jwt"] = done.stdout.strip()
     return key.read_bytes(), made
 
 

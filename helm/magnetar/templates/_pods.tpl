@@ -85,6 +85,13 @@ readinessProbe:
   failureThreshold: 2
 {{- end -}}
 
+{{/* Probes of a service for clients: over HTTPS where it has no plain port. A kubelet does not verify the certificate. */}}
+{{- define "magnetar.clientProbes" -}}
+{{- $probes := include "magnetar.probes" . -}}
+{{- if include "magnetar.onlyTls" . }}{{ $probes = $probes | replace "port: http}" "port: https, scheme: HTTPS}" }}{{ end -}}
+{{- $probes -}}
+{{- end -}}
+
 {{/* Identity of the pod, for settings that differ by pod. */}}
 {{- define "magnetar.podEnvironment" -}}
 - name: POD_NAME

@@ -19,7 +19,7 @@
 
 {{/* Service in the URI of a component's certificate, from its component. */}}
 {{- define "magnetar.identity" -}}
-{{- get (dict "offload" "job" "tools" "admin" "test" "admin" "backup" "admin" "bookie-check" "admin") . | default . -}}
+{{- get (dict "offload" "job" "tools" "admin" "test" "admin" "bookie-check" "backup" "etcd-users" "etcd") . | default . -}}
 {{- end -}}
 
 {{- define "magnetar.tokenKeySecret" -}}
@@ -74,11 +74,18 @@
 {{- end -}}
 {{- if .Values.auth.authorization.enabled -}}
 {{- $_ := set $settings "authorizationEnabled" true -}}
-{{- $_ := set $settings "superUserRoles" (concat (list "magnetar-admin" "magnetar-broker") .Values.auth.superUsers | uniq) -}}
+{{- $_ := set $settings "superUserRoles" (concat (list "magnetar-admin" "magnetar-broker" (include "magnetar.discoveryRole" .)) .Values.auth.superUsers | uniq) -}}
+{{- if .Values.auth.tokens.enabled -}}
 {{- $_ := set $settings "proxyRoles" (list "magnetar-discovery") -}}
+{{- end -}}
 {{- end -}}
 {{- toYaml $settings -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Role by which discovery asks brokers what it has authorized itself. A proxy role, which names its clients' roles, may not. */}}
+{{- define "magnetar.discoveryRole" -}}
+{{- if .Values.auth.tokens.enabled -}}magnetar-discovery-lookups{{- else -}}magnetar-discovery{{- end -}}
 {{- end -}}
 
 {{/* How brokers are called by brokers and discovery, from (list root component). */}}
@@ -89,7 +96,13 @@
 {{- $_ := set $settings "brokerClientTrustCertsFilePath" "/run/magnetar/clients-tls/ca.crt" -}}
 {{- $_ := set $settings (ternary "brokerClientTlsEnabled" "tlsEnabledWithBroker" (eq (index . 1) "broker")) true -}}
 {{- end -}}
-{{- if include "magnetar.certificateRoles" $root -}}
+{{- $byToken := and $root.Values.auth.enabled $root.Values.auth.tokens.enabled (eq (index . 1) "discovery") -}}
+{{- if and (include "magnetar.certificateRoles" $root) $byToken -}}
+{{- /* Shown as a proxy only, for clients that are known by certificates. */ -}}
+{{- $_ := set $settings "brokerClientCertificateFilePath" "/run/magnetar/clients-tls/tls.crt" -}}
+{{- $_ := set $settings "brokerClientKeyFilePath" "/run/magnetar/clients-tls/tls.key" -}}
+{{- end -}}
+{{- if and (include "magnetar.certificateRoles" $root) (not $byToken) -}}
 {{- $_ := set $settings "brokerClientAuthenticationPlugin" "org.apache.pulsar.client.impl.auth.AuthenticationTls" -}}
 {{- $_ := set $settings "brokerClientAuthenticationParameters" "tlsCertFile:/run/magnetar/clients-tls/tls.crt,tlsKeyFile:/run/magnetar/clients-tls/tls.key" -}}
 {{- else if and $root.Values.auth.enabled $root.Values.auth.tokens.enabled -}}
@@ -158,13 +171,15 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{/* Discovery keeps its plain ports for probes; with tls.clients.only neither services nor policies lead there. */}}
 {{- define "magnetar.discoverySecurity" -}}
 {{- $parts := list (include "magnetar.authSettings" .) (include "magnetar.brokerClientSettings" (list . "discovery")) (include "magnetar.metadataTlsSettings" .) (include "magnetar.controlTlsSettings" .) -}}
 {{- $settings := dict -}}
 {{- range $parts }}{{ $settings = merge $settings (fromYaml .) }}{{ end -}}
 {{- if .Values.tls.clients.enabled -}}
 {{- $settings = merge $settings (include "magnetar.clientsTlsSettings" . | fromYaml) (dict "servicePortTls" 6651) -}}
+{{- if include "magnetar.onlyTls" . -}}
+{{- $settings = merge $settings (dict "servicePort" "" "webServicePort" "") -}}
+{{- end -}}
 {{- end -}}
 {{- toYaml $settings -}}
 {{- end -}}
@@ -196,7 +211,7 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- /* To trust, not to be: a client needs no key of a server. */ -}}
 {{- $_ := set $found "clients-tls" (dict "secretName" (include "magnetar.certificateSecret" (list $root "clients" "discovery")) "items" (list (dict "key" "ca.crt" "path" "ca.crt"))) -}}
 {{- end -}}
-{{- if include "magnetar.servicesTls" $root -}}
+{{- if and (include "magnetar.servicesTls" $root) (has $identity (include "magnetar.certifiedServices" $root | fromYamlArray)) -}}
 {{- $_ := set $found "services-tls" (dict "secretName" (include "magnetar.certificateSecret" (list $root "services" $identity))) -}}
 {{- end -}}
 {{- if and $values.tls.etcd.enabled $values.tls.etcd.existingSecret (not (has $identity (list "etcd" "job"))) -}}
@@ -215,7 +230,7 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and $values.auth.enabled $values.auth.tokens.enabled (or (eq $identity "admin") (and (has $identity (list "broker" "discovery")) (not (include "magnetar.certificateRoles" $root)))) -}}
+{{- if and $values.auth.enabled $values.auth.tokens.enabled (or (has $identity (list "admin" "discovery")) (and (eq $identity "broker") (not (include "magnetar.certificateRoles" $root)))) -}}
 {{- $key := printf "%s.jwt" $identity -}}
 {{- $_ := set $found "tokens" (dict "secretName" (include "magnetar.tokensSecret" $root) "items" (list (dict "key" $key "path" $key))) -}}
 {{- end -}}
@@ -279,6 +294,9 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- if not (or (include "magnetar.certificateRoles" .) $auth.tokens.enabled) -}}
 {{- fail "auth.enabled: brokers need a way to be known to each other: auth.tokens.enabled, or auth.tls.enabled with tls.clients.enabled" -}}
 {{- end -}}
+{{- if and (not $auth.tokens.enabled) .Values.discovery.proxy -}}
+{{- fail "auth.tokens.enabled=false and discovery.proxy: discovery needs a token to ask brokers itself, where it also carries clients that are known by certificates" -}}
+{{- end -}}
 {{- if and $auth.openid.enabled (or (empty $auth.openid.allowedTokenIssuers) (empty $auth.openid.allowedAudiences)) -}}
 {{- fail "auth.openid.enabled: auth.openid.allowedTokenIssuers and auth.openid.allowedAudiences have to name at least one each" -}}
 {{- end -}}
@@ -298,6 +316,8 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- define "magnetar.certifiedServices" -}}
 {{- $found := list "bookie" "broker" "discovery" "admin" -}}
 {{- if .Values.etcd.enabled }}{{ $found = append $found "etcd" }}{{ end -}}
+{{- /* Jobs that read metadata and nothing else. */ -}}
+{{- if and .Values.etcd.enabled .Values.tls.etcd.enabled (or .Values.backup.enabled .Values.bookie.scaleDownCheck) }}{{ $found = append $found "backup" }}{{ end -}}
 {{- if .Values.offload.enabled }}{{ $found = append $found "job" }}{{ end -}}
 {{- toYaml $found -}}
 {{- end -}}

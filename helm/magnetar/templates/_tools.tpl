@@ -13,12 +13,17 @@
 {{- if and .Values.auth.enabled .Values.auth.tokens.enabled }}
 - {name: MAGNETAR_TOKEN, value: "file:/run/magnetar/tokens/admin.jwt"}
 {{- end }}
+{{ include "magnetar.metadataEnvironment" . }}
+- {name: MAGNETAR_OFFLOAD_SERVICE, value: "{{ include "magnetar.name" (list . "brokers") }}:6750"}
+{{- end -}}
+
+{{/* Environment with the cluster's metadata for the command line. */}}
+{{- define "magnetar.metadataEnvironment" -}}
 - {name: MAGNETAR_METADATA_STORE_URL, value: {{ include "magnetar.metadataUrl" . | quote }}}
 {{- range $key, $file := include "magnetar.metadataTlsSettings" . | fromYaml }}
 - {name: MAGNETAR_{{ $key | snakecase | upper }}, value: {{ $file }}}
 {{- end }}
 - {name: MAGNETAR_CLUSTER_NAME, value: {{ include "magnetar.clusterName" . | quote }}}
-- {name: MAGNETAR_OFFLOAD_SERVICE, value: "{{ include "magnetar.name" (list . "brokers") }}:6750"}
 {{- end -}}
 
 {{/* Account, images and placement of pods with the command line. */}}

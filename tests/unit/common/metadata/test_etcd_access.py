@@ -9,9 +9,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 from magnetar.common.errors import ConfigError, MetadataError
 from magnetar.common.metadata.etcd_access import EtcdAccess
+from magnetar.common.metadata.etcd_connection import EtcdConnection
 from magnetar.common.metadata.etcd_store import EtcdMetadataStore
 from magnetar.common.metadata.open_store import etcd_endpoints, etcd_tls, open_metadata_store
 
@@ -193,6 +196,24 @@ def test_a_replaced_certificate_is_used_without_a_restart_and_watches_go_on(
         await changes.aclose()
 
     run(secured.server, by_certificate(secured, own, REFRESH_S), scenario)
+
+
+def test_a_call_during_which_rights_changed_is_repeated_also_without_a_token() -> None:
+    async def main() -> None:
+        connection = EtcdConnection(["127.0.0.1:1"])
+        for details, repeated in (
+            ("etcdserver: revision of auth store is old", True),
+            ("etcdserver: invalid auth token", False),
+            ("etcdserver: permission denied", False),
+        ):
+            metadata = grpc.aio.Metadata()
+            error = grpc.aio.AioRpcError(
+                grpc.StatusCode.INVALID_ARGUMENT, metadata, metadata, details=details
+            )
+            assert connection.token_refused(error) is repeated
+        await connection.close()
+
+    asyncio.run(main())
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

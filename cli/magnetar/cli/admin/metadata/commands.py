@@ -72,6 +72,28 @@ def restore(target: Target, /, file: Path, replace: bool, skip_ids: int) -> None
     run(target, file, replace=replace, ids_skipped=skip_ids)
 
 
+@metadata.command()
+@click.option(
+    "--administrator",
+    "administrators",
+    multiple=True,
+    default=("magnetar-etcd",),
+    show_default=True,
+    metavar="NAME",
+    help="User that may change users and rights, beside root; repeat for several.",
+)
+@click.pass_obj
+def users(target: Target, /, administrators: tuple[str, ...]) -> None:
+    """Make etcd's users with least rights, and turn its access control on.
+
+    A user is the common name of a client certificate: magnetar-broker, magnetar-bookie and so on. Use the
+    certificate of an administrator. Can be repeated.
+    """
+    from magnetar.cli.admin.metadata.users import require
+
+    require(target, administrators)
+
+
 @metadata.command(name="mark-restored")
 @_IDS
 @click.pass_obj

@@ -28,8 +28,10 @@ REQUEST_TIMEOUT_S: Final = 5.0
 _DRAIN_S: Final = 10.0
 """Seconds that calls under way have on a channel whose credentials were replaced."""
 
-_TOKEN_REFUSED: Final = ("invalid auth token", "revision of auth store is old")
-"""Texts by which etcd refuses a token that was valid once; nothing was done then."""
+_TOKEN_REFUSED: Final = "invalid auth token"
+_RIGHTS_CHANGED: Final = "revision of auth store is old"
+"""Texts by which etcd refuses a token that was valid once, and a call during which users or rights changed,
+with or without a token; nothing was done then."""
 
 # A member that failed is asked again only when no other could be reached within this.
 _OTHERS_FIRST_S: Final = 1.0
@@ -188,10 +190,11 @@ class EtcdConnection:
         return (("token", self._token),)
 
     def token_refused(self, error: grpc.aio.AioRpcError) -> bool:
-        """Whether etcd refused the token, so that the call may be repeated with a new one."""
-        refused = bool(self._token) and (
-            error.code() is grpc.StatusCode.UNAUTHENTICATED
-            or any(text in (error.details() or "") for text in _TOKEN_REFUSED)
+        """Whether etcd refused the token, or a call because rights were changed: it may be repeated."""
+        details = error.details() or ""
+        refused = _RIGHTS_CHANGED in details or (
+            bool(self._token)
+            and (error.code() is grpc.StatusCode.UNAUTHENTICATED or _TOKEN_REFUSED in details)
         )
         if refused:
             self._token = ""

@@ -73,7 +73,7 @@ class EtcdMetadataStore:
         connection = EtcdConnection(endpoints, request_timeout_s, access)
         store = EtcdMetadataStore(connection, watch_events_max, page_keys)
         try:
-            await store.get("/magnetar")
+            await store._require_answer()
         except BaseException:
             await store.close()
             raise
@@ -194,6 +194,14 @@ class EtcdMetadataStore:
         await self._connection.close()
 
     # --- internal ---
+
+    async def _require_answer(self) -> None:
+        """Read a key that nothing writes. Users with least rights may not read it: a refusal is an answer."""
+        try:
+            await self.get("/magnetar")
+        except EtcdRefusal as refused:
+            if refused.code is not grpc.StatusCode.PERMISSION_DENIED:
+                raise
 
     async def _ready(self) -> None:
         if self._closed:
