@@ -220,7 +220,7 @@ def test_a_broker_that_wants_another_token_says_so() -> None:
     async def scenario(first: Broker, second: Broker) -> None:
         first.answers["connect"] = lambda _: commands.error(0, ServerError.AuthenticationError, "who are you")
         client = Client(ClientOptions(service_url=first.url))
-        with pytest.raises(Refused, match=r"who are you \(AuthenticationError\); give a valid token"):
+        with pytest.raises(Refused, match=r"who are you \(AuthenticationError\); give valid credentials"):
             await publish(client, [b"x"])
         await client.close()
 

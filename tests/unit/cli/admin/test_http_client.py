@@ -166,7 +166,7 @@ def test_refusal_says_what_to_do(broker: Broker) -> None:
     broker.answers["GET", "/admin/v2/tenants"] = 401, {"reason": "who are you"}, {}
     result = run(broker, "tenants", "list")
     assert result.exit_code == 1
-    assert "who are you (HTTP 401); give a valid token with --token" in result.output
+    assert "who are you (HTTP 401); give valid credentials with --token, --auth-plugin or" in result.output
 
 
 def test_remedy_is_printed_once(broker: Broker) -> None:

@@ -30,7 +30,15 @@ C = TypeVar("C")
 
 ENVIRONMENT_PREFIX: Final = "MAGNETAR_"
 
-OF_COMMANDS: Final = frozenset({"MAGNETAR_ADMIN_URL", "MAGNETAR_SERVICE_URL", "MAGNETAR_TOKEN"})
+OF_COMMANDS: Final = frozenset(
+    {
+        "MAGNETAR_ADMIN_URL",
+        "MAGNETAR_CLIENT_CONF",
+        "MAGNETAR_PROFILE",
+        "MAGNETAR_SERVICE_URL",
+        "MAGNETAR_TOKEN",
+    }
+)
 """Environment variables of command-line clients; a server ignores them."""
 DEFAULT_ORIGIN: Final = "default"
 
