@@ -178,7 +178,9 @@ def _node(script: str = "main.js") -> Callable[[Path, Path], list[str]]:
     def make(source: Path, target: Path) -> list[str]:
         _tool("npm")
         modules = _node_library(source) / "node_modules"
-        program = (source / script).relative_to(ROOT)  # run from the root of any checkout: the cache is shared
+        program = (source / script).relative_to(
+            ROOT
+        )  # run from the root of any checkout: the cache is shared
         return ["env", f"NODE_PATH={modules}", _tool("node"), str(program)]
 
     return make

@@ -66,7 +66,5 @@ def apache_pulsar() -> Iterator[SecuredService]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("source", SECURITY_PROGRAMS, ids=lambda source: source.name.split()[1])
-def test_every_scenario_passes_on_apache_pulsar(
-    apache_pulsar: SecuredService, source: Source
-) -> None:
+def test_every_scenario_passes_on_apache_pulsar(apache_pulsar: SecuredService, source: Source) -> None:
     assert unexpected(run(built(source), apache_pulsar)) == []
