@@ -48,12 +48,12 @@ tokens expire, and OAuth2 against a small issuer. `test_clients_with_security.py
 and asks Apache Pulsar 4.0.7 the same in `make test-nightly`. Rust has no client certificates, and its OAuth2
 trusts public authorities alone, so that these two scenarios are left out.
 
-| Library, on both services | Error of a refused credential | Names are checked by default | At an address, that of |
+| On both services | Error of a refused credential | Checks names by default | Name checked at an address |
 | --- | --- | --- | --- |
 | Java | `AuthenticationException` | no | what the address resolves back to |
 | Go | "connection error", late | yes | the address |
-| Rust | the service's own | yes | the address |
-| Node | `TimeOut`, late | no | the address |
+| Rust | "fatal error when connecting" | yes | the address |
+| Node | `ConnectError` | no | the address |
 | Python | `Timeout`, late | no | the address |
 
 Late: the library connects again until the time of the operation is over, and logs the service's answer alone.

@@ -15,8 +15,8 @@ const RECEIVE_MILLISECONDS = 10_000;
 const RENEWED_MESSAGES = 100;
 const RENEWED_PAUSE_MILLISECONDS = 80;
 
-// The library connects again after a refusal, until the operation's time is over.
-const UNAUTHENTICATED = /AuthenticationError|TimeOut/;
+// Which of them depends on when the service closes the connection; the library logs the reason.
+const UNAUTHENTICATED = /AuthenticationError|ConnectError|TimeOut/;
 
 // The library logs by the level of the process's first client, for as long as the process runs: it must not be freed.
 const kept = [];

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MESSAGES: usize = 10;
 const RENEWED_MESSAGES: usize = 100;
 const RENEWED_PAUSE: Duration = Duration::from_millis(80);
+/// The crate logs why the service refused a connection; what it could try again has another error.
+const UNAUTHENTICATED: &str = "fatal error when connecting";
 
 enum Ending {
     Fail(String),
@@ -168,8 +170,8 @@ impl Scene {
                 self.refused(&self.unnamed, Some(self.token("alice")?), "").await?;
                 few(self.connect(&self.unnamed, Some(self.token("alice")?), false).await?).await
             }
-            "token-forged" => self.refused(&self.tls, Some(self.token("forged")?), "AuthenticationError").await,
-            "no-credentials" => self.refused(&self.tls, None, "AuthenticationError").await,
+            "token-forged" => self.refused(&self.tls, Some(self.token("forged")?), UNAUTHENTICATED).await,
+            "no-credentials" => self.refused(&self.tls, None, UNAUTHENTICATED).await,
             "no-right" => self.refused(&self.tls, Some(self.token("mallory")?), "AuthorizationError").await,
             "token-renewed" => {
                 let supplier = Supplier(self.directory.join("supplied.token"));
