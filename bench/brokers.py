@@ -22,7 +22,7 @@ MAGNETAR: Final = "Magnetar"
 APACHE_PULSAR: Final = "Apache Pulsar"
 
 ANCHOR: Final = Path(__file__).parent / "anchor"
-START_SECONDS_MAX: Final = 120.0
+START_SECONDS_MAX: Final = 300.0
 STOP_SECONDS_MAX: Final = 30.0
 
 _JAVA_OPTIONS: Final = (

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -129,7 +130,7 @@ class Run:
                     for service, tls in _turns(services, number + position):
                         steps.begin(f"round {number + 1}: {load.title}: {column(service.name, tls)}")
                         settle()
-                        self._attempt(load.key, service, tls, lambda s, t, m=load.measure: _figures(m, s, t))
+                        self._attempt(load.key, service, tls, partial(_figures, load.measure))
 
     def _handshakes(self, certificate: str, steps: Steps) -> None:
         with contextlib.ExitStack() as stack:

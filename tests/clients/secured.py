@@ -188,7 +188,7 @@ def secured_apache_pulsar(directory: Path, jars: Path) -> Iterator[SecuredServic
             broker.launch()
             endpoint = broker.endpoint
             service = SecuredService(credentials, issuer, tls, endpoint.port, web_tls, endpoint.http_url)
-            eventually(service.has_default_namespace, "Apache Pulsar serves public/default", 60.0)
+            eventually(service.has_default_namespace, "Apache Pulsar serves public/default", 240.0)
             service.grant()
             yield service
         finally:
