@@ -179,7 +179,7 @@ def anchor_jars_directory() -> Path:
 
 
 def _anchor_name() -> str:
-    """With a digest of the pom: other dependencies are other jars."""
+    """Directory name, with a digest of the pom: other dependencies are other jars."""
     digest = hashlib.sha256((ANCHOR / "pom.xml").read_bytes()).hexdigest()[:8]
     return f"apache-pulsar-{anchor_version()}-{digest}"
 

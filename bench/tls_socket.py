@@ -86,7 +86,7 @@ class TlsSocket:
 
 
 Handed = socket.socket | TlsSocket
-"""What a connection hands to a generator."""
+"""A connection as a generator gets it."""
 
 
 class _Transport(asyncio.Transport):

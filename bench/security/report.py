@@ -23,7 +23,7 @@ _COLUMNS: Final = tuple(column(name, tls) for name in (MAGNETAR, APACHE_PULSAR) 
 
 
 def kept(results: Results, load: str, figure: str, *, higher: bool) -> float | None:
-    """How much of plain text's ratio to Apache Pulsar is left with TLS; None when one was not measured."""
+    """Share of plain text's advantage over Apache Pulsar that TLS leaves; None when one was not measured."""
     values = [results.values(load, figure, name) for name in _COLUMNS]
     if not all(values):
         return None

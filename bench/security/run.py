@@ -29,11 +29,11 @@ PARTS: Final = (THROUGHPUT, HANDSHAKES, MEMORY, DECISIONS)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of everything."""
+    """Amounts of each measurement."""
 
     rounds: int
     seconds: float
-    """Of a load."""
+    """Duration of a load, in seconds."""
     warm_up_seconds: float
     handshakes: int
     connections: int
@@ -60,7 +60,7 @@ class Load:
 
 
 def loads(seconds: float) -> list[Load]:
-    """What throughput is measured by."""
+    """Loads that throughput is measured by, each for so many seconds."""
     return [
         Load("produce-100b", "produce 100 B unbatched", "entries/s", Produce(100, seconds=seconds)),
         Load("produce-1k", "produce 1 KiB unbatched", "entries/s", Produce(1_024, seconds=seconds)),
@@ -80,7 +80,7 @@ def loads(seconds: float) -> list[Load]:
 
 
 class Run:
-    """What was chosen, and the results so far."""
+    """A run in progress: the choice of parts, and the results so far."""
 
     def __init__(self, scale: Scale, results: Results, jars: Path | None, parts: Sequence[str]) -> None:
         """`jars`: Apache Pulsar's, None to measure Magnetar alone."""

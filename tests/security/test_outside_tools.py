@@ -102,7 +102,7 @@ def test_curl_refuses_a_name_that_the_certificate_lacks(service: SecuredService)
 
 
 def s_client(service: SecuredService, sent: bytes, *options: str) -> bytes:
-    """What comes back for bytes that openssl carries to the TLS port of the binary protocol."""
+    """The frame that answers bytes which openssl carries to the TLS port of the binary protocol."""
     with subprocess.Popen(
         [
             *("openssl", "s_client", "-connect", f"localhost:{service.tls_port}", "-quiet"),

@@ -74,18 +74,16 @@ class ClientConf:
 
 def read_client_conf(path: Path) -> ClientConf:
     """Read a file. Raises UsageError for one that cannot be read or has a key or value that is not known."""
-    import javaproperties
+    from magnetar.common.config.loader import read_properties
+    from magnetar.common.errors import ConfigError
 
     try:
-        pairs = javaproperties.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise click.UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise click.UsageError(f"{path} is not a properties file in UTF-8: {error}") from error
+        pairs = read_properties(path)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
     texts: dict[str, str] = {}
     switches: dict[str, bool] = {}
-    for key, value in pairs.items():
-        text = value.strip()
+    for key, text in pairs.items():
         if not text or key in _WITHOUT_EFFECT:
             continue
         if key in _TEXTS:
