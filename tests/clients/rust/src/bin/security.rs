@@ -124,14 +124,20 @@ impl Scene {
         let mut producer = client.producer().with_topic(&self.topic).with_options(options).build().await?;
         for number in 0..count {
             producer.send_non_blocking(number.to_string()).await?.await?;
-            let message = match tokio::time::timeout(PATIENCE, consumer.next()).await? {
-                Some(message) => message?,
-                None => return fail("the consumer has ended"),
-            };
-            if message.payload.data != number.to_string().into_bytes() {
-                return fail(format!("the next message is not {number}"));
+            loop {
+                let message = match tokio::time::timeout(PATIENCE, consumer.next()).await? {
+                    Some(message) => message?,
+                    None => return fail("the consumer has ended"),
+                };
+                consumer.ack(&message).await?;
+                let text = String::from_utf8_lossy(&message.payload.data).into_owned();
+                match text.parse::<usize>() {
+                    Ok(found) if found == number => break,
+                    // The crate connects again when its answer to a challenge is late; then the last one repeats.
+                    Ok(found) if found + 1 == number => {}
+                    _ => return fail(format!("the next message is {text}, expected {number}")),
+                }
             }
-            consumer.ack(&message).await?;
             tokio::time::sleep(pause).await;
         }
         Ok(())
