@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import Final, Protocol
 
 from bench.connection import Connection, Refused
 from bench.frames import FIRST_SEQUENCE_ID, SendTemplate
-from bench.jars import fetch_jars, version_in
+from bench.jars import fetch_jars, jars_directory, version_in
 from bench.target import Target, new_topic
 from tests.integration.harness import Endpoint, StandaloneServer, temporary_directory
 from tools.free_ports import free_ports
@@ -21,7 +22,7 @@ MAGNETAR: Final = "Magnetar"
 APACHE_PULSAR: Final = "Apache Pulsar"
 
 ANCHOR: Final = Path(__file__).parent / "anchor"
-START_SECONDS_MAX: Final = 120.0
+START_SECONDS_MAX: Final = 300.0
 STOP_SECONDS_MAX: Final = 30.0
 
 _JAVA_OPTIONS: Final = (
@@ -168,9 +169,19 @@ def first_acknowledgement(broker: Broker) -> float:
 
 def apache_pulsar_jars(say: Callable[[str], None]) -> Path | str:
     """Where Apache Pulsar's jars are, fetched by Maven when they were not; or why there are none."""
-    version = anchor_version()
-    what = f"Apache Pulsar {version} (235 MB)"
-    return fetch_jars(f"apache-pulsar-{version}", ANCHOR / "pom.xml", what, say)
+    what = f"Apache Pulsar {anchor_version()} (235 MB)"
+    return fetch_jars(_anchor_name(), ANCHOR / "pom.xml", what, say)
+
+
+def anchor_jars_directory() -> Path:
+    """Where its jars are once they were fetched."""
+    return jars_directory(_anchor_name())
+
+
+def _anchor_name() -> str:
+    """Directory name, with a digest of the pom: other dependencies are other jars."""
+    digest = hashlib.sha256((ANCHOR / "pom.xml").read_bytes()).hexdigest()[:8]
+    return f"apache-pulsar-{anchor_version()}-{digest}"
 
 
 def anchor_version() -> str:

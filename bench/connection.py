@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from bench.frames import CONSUMER_ID, PRODUCER_ID, simple_frame
+from bench.target import Target
+from bench.tls_socket import Handed, TlsSocket
 
 ANSWER_SECONDS_MAX = 60.0
 
@@ -22,6 +24,12 @@ class Refused(Exception):
     """The broker answered something else than what was asked for."""
 
 
+def connect(target: Target) -> Connection:
+    """Connect to a broker under measurement, by TLS where its address says so."""
+    tls = ssl.create_default_context(cafile=target.trust_certs) if target.trust_certs else None
+    return Connection(target.service_url, tls)
+
+
 class Connection:
     """Commands and answers, until the socket is handed to a generator."""
 
@@ -29,10 +37,11 @@ class Connection:
         """Connect; `tls` checks the certificate of a pulsar+ssl address."""
         url = urlsplit(service_url)
         address = (url.hostname or "127.0.0.1", url.port or 6650)
-        self._socket = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket: Handed = plain
         if tls is not None:
-            self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
+            self._socket = TlsSocket(plain, tls, address[0])
         self._received = bytearray()
         self._all("connected", [simple_frame("connect", client_version="bench", protocol_version=21)])
 
@@ -105,7 +114,13 @@ class Connection:
         return self._answer("message")
 
     def hand_over(self) -> socket.socket:
-        """The socket, for a generator that reads from here on."""
+        """The socket without TLS, for a generator that reads from here on."""
+        handed = self.hand_over_any()
+        assert isinstance(handed, socket.socket), "this load is not measured over TLS"
+        return handed
+
+    def hand_over_any(self) -> Handed:
+        """The same, with TLS or without."""
         if self._received:
             raise RuntimeError(f"{len(self._received)} bytes came unasked before the run")
         return self._socket

@@ -17,10 +17,11 @@ import uvloop
 from bench.connection import Connection
 from bench.figures import curve, percentile
 from bench.frames import MixedSends, SendTemplate
-from bench.generator import Produce, attach, close, until_done
+from bench.generator import Produce, close, until_done
 from bench.loads import Measured
 from bench.shares import TakeShare
 from bench.target import Target, new_topic
+from bench.tls_socket import attach
 
 TICK_MS: Final = 1_000.0
 """delayedDeliveryTickTimeMillis, at its default."""

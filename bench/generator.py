@@ -7,7 +7,6 @@ latencies at a given rate see paced.py.
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from bench.frames import (
     simple_frame,
 )
 from bench.messages import AckFrames, MessageSplitter, last_message_id, message_id_of
+from bench.tls_socket import Handed, attach
 
 Acks = Literal["cumulative", "individual", "alternate"]
 """Acknowledgment modes of a consumer: cumulative, each message, or every second message."""
@@ -203,12 +203,6 @@ class Consume(Side):
             self.finish()
 
 
-async def attach(side: Side, sock: socket.socket) -> None:
-    """Give a prepared connection to its side."""
-    sock.setblocking(False)
-    await asyncio.get_running_loop().create_connection(lambda: side, sock=sock)
-
-
 async def until_done(*sides: Side) -> None:
     """Wait for all sides; a broker that falls silent, or that closes a connection, is an error."""
     waiting = {side.done for side in sides}
@@ -235,9 +229,7 @@ async def close(*sides: Side) -> None:
         side.transport.abort()
 
 
-def produce(
-    sock: socket.socket, template: SendTemplate, *, window: int, entries: int, seconds: float = 0.0
-) -> Run:
+def produce(sock: Handed, template: SendTemplate, *, window: int, entries: int, seconds: float = 0.0) -> Run:
     """Produce on a connection whose producer is open, until each entry has its receipt."""
 
     async def main() -> Run:
@@ -252,7 +244,7 @@ def produce(
     return uvloop.run(main())
 
 
-def consume(sock: socket.socket, template: SendTemplate, *, entries: int, acks: Acks) -> Run:
+def consume(sock: Handed, template: SendTemplate, *, entries: int, acks: Acks) -> Run:
     """Consume on a connection whose consumer is open, until `entries` messages (batches count once) came."""
 
     async def main() -> Run:
@@ -268,8 +260,8 @@ def consume(sock: socket.socket, template: SendTemplate, *, entries: int, acks: 
 
 
 def produce_and_consume(
-    producer: socket.socket,
-    consumer: socket.socket,
+    producer: Handed,
+    consumer: Handed,
     template: SendTemplate,
     *,
     window: int,

@@ -10,8 +10,9 @@ import uvloop
 
 from bench.connection import Connection
 from bench.frames import FIRST_SEQUENCE_ID, RECEIPT_MARK, MarkCounter, SendTemplate, simple_frame
-from bench.generator import QUEUE_MESSAGES, Side, attach, close, until_done
+from bench.generator import QUEUE_MESSAGES, Side, close, until_done
 from bench.messages import AckFrames, MessageSplitter, consumer_id_of, message_id_of
+from bench.tls_socket import attach
 
 FIRST_ID: Final = 128
 """Producer and consumer ids from here to 16,383 take two bytes, so that all frames have one shape."""

@@ -9,10 +9,11 @@ import uvloop
 
 from bench.connection import Connection
 from bench.frames import MixedSends, SendTemplate
-from bench.generator import Produce, attach, close, until_done
+from bench.generator import Produce, close, until_done
 from bench.loads import ENTRIES_MAX, Measured
 from bench.shares import Shares
 from bench.target import Target, new_topic
+from bench.tls_socket import attach
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.connection import Connection
+from bench.connection import Connection, connect
 from bench.figures import curve, percentile
 from bench.frames import SendTemplate
 from bench.generator import Acks, consume, produce, produce_and_consume
@@ -46,11 +46,15 @@ class Produce:
 
     def __call__(self, target: Target) -> Measured:
         template = SendTemplate(self.size, self.batch)
-        connection = Connection(target.service_url)
+        connection = connect(target)
         connection.open_producer(new_topic())
         cpu_before = target.cpu_seconds()
         run = produce(
-            connection.hand_over(), template, window=self.window, entries=self.entries, seconds=self.seconds
+            connection.hand_over_any(),
+            template,
+            window=self.window,
+            entries=self.entries,
+            seconds=self.seconds,
         )
         cpu = target.cpu_seconds() - cpu_before
         messages = run.entries * template.messages
@@ -148,13 +152,13 @@ class Tail:
     def __call__(self, target: Target) -> Measured:
         template = SendTemplate(self.size, self.batch)
         topic = new_topic()
-        consumer, producer = Connection(target.service_url), Connection(target.service_url)
+        consumer, producer = connect(target), connect(target)
         consumer.subscribe(topic, sub_type="Exclusive" if self.acks == "cumulative" else "Shared")
         producer.open_producer(topic)
         cpu_before = target.cpu_seconds()
         run = produce_and_consume(
-            producer.hand_over(),
-            consumer.hand_over(),
+            producer.hand_over_any(),
+            consumer.hand_over_any(),
             template,
             window=self.window,
             entries=self.entries,
@@ -186,16 +190,16 @@ class Drain:
     def __call__(self, target: Target) -> Measured:
         template = SendTemplate(self.size, self.batch)
         topic = new_topic()
-        keeper = Connection(target.service_url)
+        keeper = connect(target)
         keeper.subscribe(topic)
         keeper.close()
-        producer = Connection(target.service_url)
+        producer = connect(target)
         producer.open_producer(topic)
-        produce(producer.hand_over(), template, window=1_000, entries=self.entries)
-        consumer = Connection(target.service_url)
+        produce(producer.hand_over_any(), template, window=1_000, entries=self.entries)
+        consumer = connect(target)
         consumer.subscribe(topic)
         cpu_before = target.cpu_seconds()
-        run = consume(consumer.hand_over(), template, entries=self.entries, acks="cumulative")
+        run = consume(consumer.hand_over_any(), template, entries=self.entries, acks="cumulative")
         cpu = target.cpu_seconds() - cpu_before
         messages = self.entries * template.messages
         figures = {

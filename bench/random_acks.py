@@ -20,11 +20,12 @@ from magnetar.common.wire.frame import FrameDecoder
 
 from bench.connection import Connection, Refused
 from bench.frames import CONSUMER_ID, SendTemplate, simple_frame
-from bench.generator import Produce, attach, close, until_done
+from bench.generator import Produce, close, until_done
 from bench.loads import Measured
 from bench.messages import grouped_acks, message_id_of
 from bench.shares import TakeShare
 from bench.target import Target, new_topic
+from bench.tls_socket import attach
 
 GROUP_MESSAGES: Final = 1_000
 SAMPLE_SECONDS: Final = 0.02

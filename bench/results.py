@@ -45,9 +45,9 @@ class Results:
     def values(self, scenario: str, figure: str, broker: str) -> list[float]:
         return self.figures.get(scenario, {}).get(figure, {}).get(broker, [])
 
-    def save(self) -> Path:
+    def save(self, kind: str = "run") -> Path:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        path = RESULTS / f"run-{self.began.replace(':', '')}.json"
+        path = RESULTS / f"{kind}-{self.began.replace(':', '')}.json"
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
         return path
 

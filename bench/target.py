@@ -29,6 +29,8 @@ class Target:
     service_url: str
     http_url: str | None = None
     pid: int | None = None
+    trust_certs: str = ""
+    """Authorities (PEM file) of a service URL with TLS."""
 
     def cpu_seconds(self) -> float:
         """User and system time of the process so far; 0.0 when it is unknown."""

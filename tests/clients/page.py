@@ -41,17 +41,20 @@ _MATRIX: Final = """
 _SECURED: Final = """
 ## With credentials
 
-Java 4.0.8, Go 0.19.0 and Python 3.13.0 pass every scenario of
+Java 4.0.8, Go 0.19.0, Rust 6.9.1, Node 1.15.0 and Python 3.13.0 pass every scenario of
 [`security_catalogue.py`](../tests/clients/security_catalogue.py) on a standalone with TLS, authentication and
 authorization: tokens, passwords, client certificates, names that are checked, refusals, a supplier whose
 tokens expire, and OAuth2 against a small issuer. `test_clients_with_security.py` fails where one does not,
-and asks Apache Pulsar 4.0.7 the same, but for OAuth2, in `make test-nightly`.
+and asks Apache Pulsar 4.0.7 the same in `make test-nightly`. Rust has no client certificates, and its OAuth2
+trusts public authorities alone, so that these two scenarios are left out.
 
-| Difference of libraries, on both services | Java | Go | Python |
+| On both services | Error of a refused credential | Checks names by default | Name checked at an address |
 | --- | --- | --- | --- |
-| error of a refused credential | `AuthenticationException` | "connection error", late | `Timeout`, late |
-| names are checked without being asked to | no | yes | no |
-| name that is checked at an address | what the address resolves back to | the address | the address |
+| Java | `AuthenticationException` | no | what the address resolves back to |
+| Go | "connection error", late | yes | the address |
+| Rust | "fatal error when connecting" | yes | the address |
+| Node | `ConnectError` | no | the address |
+| Python | `Timeout`, late | no | the address |
 
 Late: the library connects again until the time of the operation is over, and logs the service's answer alone.
 """

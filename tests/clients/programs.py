@@ -141,16 +141,23 @@ def _go(package: str = ".") -> Callable[[Path, Path], list[str]]:
     return make
 
 
-def _rust(source: Path, target: Path) -> list[str]:
-    cargo = _tool("cargo")
-    built = cache_directory() / "clients" / "rust-target"  # of all versions: dependencies are built once
-    environment = {"CARGO_TARGET_DIR": str(built), "PROTOC": str(source / "protoc"), "PYTHON": sys.executable}
-    manifest = ["--locked", "--manifest-path", str(source / "Cargo.toml")]
-    _call([cargo, "fetch", *manifest], FETCH_SECONDS_MAX, target, environment)
-    _call([cargo, "build", *manifest], BUILD_SECONDS_MAX, target, environment)
-    program = target / "client"
-    shutil.copy(built / "debug" / "magnetar-client-rust", program)
-    return [str(program)]
+def _rust(binary: str = "magnetar-client-rust") -> Callable[[Path, Path], list[str]]:
+    def make(source: Path, target: Path) -> list[str]:
+        cargo = _tool("cargo")
+        built = cache_directory() / "clients" / "rust-target"  # of all versions: dependencies are built once
+        environment = {
+            "CARGO_TARGET_DIR": str(built),
+            "PROTOC": str(source / "protoc"),
+            "PYTHON": sys.executable,
+        }
+        manifest = ["--locked", "--manifest-path", str(source / "Cargo.toml")]
+        _call([cargo, "fetch", *manifest], FETCH_SECONDS_MAX, target, environment)
+        _call([cargo, "build", *manifest, "--bin", binary], BUILD_SECONDS_MAX, target, environment)
+        program = target / "client"
+        shutil.copy(built / "debug" / binary, program)
+        return [str(program)]
+
+    return make
 
 
 def _python(requirements: str, module: str = "tests.clients.python") -> Callable[[Path, Path], list[str]]:
@@ -167,23 +174,44 @@ def _python(requirements: str, module: str = "tests.clients.python") -> Callable
     return make
 
 
-def _node(source: Path, target: Path) -> list[str]:
-    _tool("npm")
-    try:
-        fetch_node_client(target)
-        build_node_client(target)
-    except NodeClientFailed as error:
-        raise CannotBuild(str(error)) from error
-    program = (source / "main.js").relative_to(ROOT)  # run from the root of any checkout: the cache is shared
-    return ["env", f"NODE_PATH={target / 'node_modules'}", _tool("node"), str(program)]
+def _node(script: str = "main.js") -> Callable[[Path, Path], list[str]]:
+    def make(source: Path, target: Path) -> list[str]:
+        _tool("npm")
+        modules = _node_library(source) / "node_modules"
+        program = (source / script).relative_to(
+            ROOT
+        )  # run from the root of any checkout: the cache is shared
+        return ["env", f"NODE_PATH={modules}", _tool("node"), str(program)]
+
+    return make
+
+
+def _node_library(source: Path) -> Path:
+    """The library that all programs of Node share, built where it was not. Raises CannotBuild."""
+    names = ("build.py", "package.json", "package-lock.json", "requirements.txt")
+    inputs = [*(source / name for name in names), *sorted((source / "native").iterdir())]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()[:_DIGEST_LENGTH]
+    place = cache_directory() / "clients"
+    target = place / f"node-library-{digest}"
+    with locked("client-node-library"):
+        if not (target / "built").exists():
+            for outdated in place.glob("node-library-*"):
+                shutil.rmtree(outdated)
+            try:
+                fetch_node_client(target)
+                build_node_client(target)
+            except NodeClientFailed as error:
+                raise CannotBuild(str(error)) from error
+            (target / "built").touch()
+    return target
 
 
 PROGRAMS: Final = (
     Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("4.0.8"), "4.0.8"),
     Source("Java 2.11.4", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("2.11.4"), "2.11.4"),
     Source("Go 0.19.0", "github.com/apache/pulsar-client-go", SOURCES / "go", _go()),
-    Source("Rust 6.9.1", "pulsar of crates.io", SOURCES / "rust", _rust),
-    Source("Node 1.15.0", "pulsar-client of npm", SOURCES / "node", _node),
+    Source("Rust 6.9.1", "pulsar of crates.io", SOURCES / "rust", _rust()),
+    Source("Node 1.15.0", "pulsar-client of npm", SOURCES / "node", _node()),
     Source("Python 3.13.0", "pulsar-client of PyPI", SOURCES / "python", _python("requirements.txt"), "new"),
     Source(
         "Python 3.1.0", "pulsar-client of PyPI", SOURCES / "python", _python("requirements-3.1.0.txt"), "old"
@@ -213,6 +241,8 @@ SECURITY_PROGRAMS: Final = (
         _python("requirements.txt", "tests.clients.python.security"),
         "secured new",
     ),
+    Source("Secured Rust 6.9.1", "pulsar of crates.io", SOURCES / "rust", _rust("security"), "secured"),
+    Source("Secured Node 1.15.0", "pulsar-client of npm", SOURCES / "node", _node("security.js"), "secured"),
 )
 """Programs of the scenarios with credentials (`security_catalogue.py`)."""
 

@@ -178,20 +178,17 @@ def secured_standalone(directory: Path, extra: Mapping[str, str] | None = None) 
 
 @contextlib.contextmanager
 def secured_apache_pulsar(directory: Path, jars: Path) -> Iterator[SecuredService]:
-    """Apache Pulsar's standalone on the same files and settings, without OpenID."""
+    """Apache Pulsar's standalone on the same files and settings."""
     credentials = Credentials(directory / "credentials")
     tls, web_tls = free_ports(2)
     with issuing(credentials) as issuer:
         ports = {"brokerServicePortTls": str(tls), "webServicePortTls": str(web_tls)}
-        settings = credentials.settings(issuer) | ports
-        openid = f",{_PROVIDERS}.oidc.AuthenticationProviderOpenID"  # not among the jars of bench/anchor
-        settings["authenticationProviders"] = settings["authenticationProviders"].replace(openid, "")
-        broker = ApachePulsar(jars, settings)
+        broker = ApachePulsar(jars, credentials.settings(issuer) | ports)
         try:
             broker.launch()
             endpoint = broker.endpoint
             service = SecuredService(credentials, issuer, tls, endpoint.port, web_tls, endpoint.http_url)
-            eventually(service.has_default_namespace, "Apache Pulsar serves public/default", 60.0)
+            eventually(service.has_default_namespace, "Apache Pulsar serves public/default", 240.0)
             service.grant()
             yield service
         finally:

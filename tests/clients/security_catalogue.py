@@ -47,3 +47,11 @@ SECURITY_SCENARIOS: Final = (
     ),
     Scenario("oauth2", "client credentials of OAuth2: the same 10 messages with the token of an issuer"),
 )
+
+LACKING: Final = {
+    "Secured Rust 6.9.1": {
+        "certificate": "no client certificates",
+        "oauth2": "the client of issuers trusts public authorities alone, without a setting for others",
+    },
+}
+"""Scenarios for which a library has nothing, and why, by program."""

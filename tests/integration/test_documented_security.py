@@ -69,7 +69,7 @@ def test_the_first_section_works_as_written(tmp_path: Path, ports: dict[str, str
     assert language == "python"
     make_certificates, start = making.strip().splitlines()
     run(["sh", "-ec", make_certificates], tmp_path)
-    for name in ("standalone.conf", "client.conf"):
+    for name in ("standalone.conf", "admin.conf", "client.conf"):
         file = tmp_path / "certs" / name
         file.write_text(here(file.read_text()))
     assert start.startswith("magnetar standalone --config certs/standalone.conf")

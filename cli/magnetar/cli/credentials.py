@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,14 +11,23 @@ from typing import Any, Final
 
 import click
 
+_NONE: Final = "none"
 _METHODS: Final = {
     "token": "token",
     "basic": "basic",
     "tls": "tls",
+    "oauth2": "oauth2",
     "AuthenticationToken": "token",
     "AuthenticationBasic": "basic",
     "AuthenticationTls": "tls",
+    "AuthenticationOAuth2": "oauth2",
+    "AuthenticationDisabled": _NONE,
 }
+_WHERE: Final = "(--auth-params, or authParams of a client.conf)"
+
+
+class NoCredentials(click.ClickException):
+    """Credentials cannot be had now: a file cannot be read, or an issuer gives no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +35,27 @@ class Credentials:
     """How a command proves who it is."""
 
     method: str = ""
-    """token, basic or tls; empty means not at all."""
+    """Method of the wire protocol: token, basic or tls; empty means not at all."""
     supply: Callable[[], bytes] = bytes
-    """Gives the secret for a new connection: a token, or user:password. Raises OSError for its file."""
+    """Gives the secret for a new connection: a token, or user:password. May block; raises OSError."""
     certificate_file: str = ""
     key_file: str = ""
+
+    def http_headers(self) -> dict[str, str]:
+        """Return headers of an HTTP request. May block for an issuer. Raises NoCredentials, UsageError."""
+        if self.method not in ("token", "basic"):
+            return {}
+        try:
+            secret = self.supply()
+        except OSError as error:
+            named = f"{error.filename}: " if error.filename else ""
+            raise NoCredentials(f"{named}{error.strerror or error}") from error
+        if self.method == "basic":
+            return {"Authorization": f"Basic {base64.b64encode(secret).decode()}"}
+        token = secret.decode(errors="replace")
+        if not (token.isascii() and token.isprintable()):
+            raise click.UsageError("the token has invalid characters, such as a line break")
+        return {"Authorization": f"Bearer {token}"}
 
 
 def credentials_of(token: str, auth_params: str, auth_plugin: str, certificate: str, key: str) -> Credentials:
@@ -39,25 +65,34 @@ def credentials_of(token: str, auth_params: str, auth_plugin: str, certificate: 
     """
     method = _METHODS.get(auth_plugin.rpartition(".")[2], "") if auth_plugin else ""
     if auth_plugin and not method:
-        raise click.UsageError(f"unknown --auth-plugin {auth_plugin!r}: use token, basic or tls")
+        raise click.UsageError(
+            f"unknown authentication plugin {auth_plugin!r}: use token, basic, tls or oauth2 "
+            "(--auth-plugin, or authPlugin of a client.conf)"
+        )
     if token and method not in ("", "token"):
         raise click.UsageError(f"--token does not go with --auth-plugin {auth_plugin}; give --auth-params")
+    if method == _NONE:
+        return Credentials(certificate_file=certificate, key_file=key)
     if method == "basic":
         secret = _basic(auth_params)
         return Credentials("basic", lambda: secret, certificate, key)
+    if method == "oauth2":
+        return Credentials("token", _oauth2_supplier(auth_params), certificate, key)
     if method == "tls":
-        given = _parameters(auth_params, "AuthenticationTls")
+        given = _parameters(auth_params, "tls")
         certificate, key = given.get("tlsCertFile", certificate), given.get("tlsKeyFile", key)
         if not certificate or not key:
             raise click.UsageError(
-                "--auth-plugin tls needs --auth-params tlsCertFile:FILE,tlsKeyFile:FILE, "
+                f"the tls plugin needs the parameters tlsCertFile:FILE,tlsKeyFile:FILE {_WHERE}, "
                 "or --tls-cert-file and --tls-key-file"
             )
         return Credentials("tls", bytes, certificate, key)
     text = (token or auth_params).strip()
     if not text:
         if method:
-            raise click.UsageError("--auth-plugin token needs --auth-params token:TEXT or file:///FILE")
+            raise click.UsageError(
+                f"the token plugin needs the parameter token:TEXT or file:///FILE {_WHERE}"
+            )
         return Credentials(certificate_file=certificate, key_file=key)
     supply = _token_supplier(text)
     try:
@@ -75,13 +110,29 @@ def _token_supplier(text: str) -> Callable[[], bytes]:
     return lambda: path.read_bytes().strip()
 
 
+def _oauth2_supplier(text: str) -> Callable[[], bytes]:
+    from magnetar.cli.oauth2 import OAuth2Parameters, OAuth2Tokens
+
+    if not text.strip().startswith("{"):
+        raise click.UsageError(
+            'the oauth2 plugin needs the parameters {"issuerUrl":"https://HOST","privateKey":"file:///FILE",'
+            f'"audience":"TEXT"}} {_WHERE}'
+        )
+    try:
+        parameters = OAuth2Parameters.parse(_parameters(text, "oauth2"))
+    except ValueError as error:
+        raise click.UsageError(f"parameters of the oauth2 plugin: {error} {_WHERE}") from error
+    return OAuth2Tokens(parameters).supply
+
+
 def _basic(text: str) -> bytes:
     if not text.startswith("{") and ":" in text:
         return text.encode()
-    given = _parameters(text, "AuthenticationBasic")
+    given = _parameters(text, "basic")
     if not given.get("userId") or "password" not in given:
         raise click.UsageError(
-            '--auth-plugin basic needs --auth-params {"userId":"NAME","password":"TEXT"} or NAME:PASSWORD'
+            'the basic plugin needs the parameters {"userId":"NAME","password":"TEXT"} or NAME:PASSWORD '
+            f"{_WHERE}"
         )
     return f"{given['userId']}:{given['password']}".encode()
 
@@ -93,7 +144,9 @@ def _parameters(text: str, plugin: str) -> dict[str, str]:
         try:
             found: dict[str, Any] = json.loads(text)
         except ValueError as error:
-            raise click.UsageError(f"--auth-params of {plugin} is not valid JSON") from error
+            raise click.UsageError(
+                f"the parameters of the {plugin} plugin are not valid JSON {_WHERE}"
+            ) from error
         return {name: str(value) for name, value in found.items()}
     pairs = (each.partition(":") for each in text.split(","))
     return {name.strip(): value.strip() for name, separator, value in pairs if separator}

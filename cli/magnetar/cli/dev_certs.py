@@ -83,11 +83,8 @@ def dev_certs(
     click.echo(
         "\nnext:\n"
         f"  magnetar standalone --config {directory / 'standalone.conf'}\n"
-        "  magnetar produce my-topic -m hello --url pulsar+ssl://localhost:6651 "
-        f"--tls-trust-cert-path {directory / 'clients-ca.cert.pem'} --token file:{directory / 'admin.jwt'}\n"
-        "  magnetar admin --admin-url https://localhost:8443 "
-        f"--tls-trust-cert-path {directory / 'clients-ca.cert.pem'} --token file:{directory / 'admin.jwt'} "
-        "brokers list"
+        f"  magnetar produce my-topic -m hello --client-conf {directory / 'admin.conf'}\n"
+        f"  magnetar admin --client-conf {directory / 'admin.conf'} brokers list"
     )
 
 
@@ -189,7 +186,7 @@ def _settings(directory: Path, cluster: str, tls_only: bool) -> list[_Written]:
         "brokerClientAuthenticationPlugin": f"{_PLUGINS}Tls",
         "brokerClientAuthenticationParameters": f"tlsCertFile:{certificate},tlsKeyFile:{key}",
     }
-    client = {
+    admin = {
         "brokerServiceUrl": "pulsar+ssl://localhost:6651/",
         "webServiceUrl": "https://localhost:8443/",
         "tlsTrustCertsFilePath": str(authority),
@@ -204,14 +201,16 @@ def _settings(directory: Path, cluster: str, tls_only: bool) -> list[_Written]:
             "authorizationEnabled": "true",
             "superUserRoles": "admin,broker",
         }
-        client |= {
-            "authPlugin": f"{_PLUGINS}Token",
-            "authParams": f"file://{directory / 'client.jwt'}",
-        }
+        admin["authPlugin"] = f"{_PLUGINS}Token"
+        client = {**admin, "authParams": f"file://{directory / 'client.jwt'}"}
+        admin["authParams"] = f"file://{directory / 'admin.jwt'}"
+    else:
+        client = admin
     found = []
     for name, settings, content in (
         ("standalone.conf", standalone, "settings of a standalone with all of it"),
-        ("client.conf", client, "settings of Apache Pulsar's command-line clients"),
+        ("admin.conf", admin, "client.conf of role admin, for --client-conf and Apache Pulsar's commands"),
+        ("client.conf", client, "the same of role client"),
     ):
         path = directory / name
         text = "".join(f"{key}={value}\n" for key, value in settings.items())

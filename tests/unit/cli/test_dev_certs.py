@@ -14,6 +14,8 @@ import javaproperties
 import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
+from magnetar.cli.client_conf import read_client_conf
+from magnetar.cli.credentials import credentials_of
 from magnetar.cli.dev_certs import SERVICES
 from magnetar.cli.main import main
 
@@ -80,6 +82,15 @@ def test_settings_name_files_that_exist(made: Path) -> None:
     assert Path(client["tlsTrustCertsFilePath"]).is_file()
     assert Path(client["authParams"].removeprefix("file://")).is_file()
     assert server["superUserRoles"] == "admin,broker"
+
+
+@pytest.mark.parametrize("role", ["admin", "client"])
+def test_commands_read_the_settings_of_each_role(made: Path, role: str) -> None:
+    found = read_client_conf(made / f"{role}.conf")
+    assert (found.service_url, found.admin_url) == ("pulsar+ssl://localhost:6651/", "https://localhost:8443/")
+    assert found.trust_certs_file == str(made / "clients-ca.cert.pem")
+    credentials = credentials_of("", found.auth_params, found.auth_plugin, "", "")
+    assert credentials.supply().decode() == (made / f"{role}.jwt").read_text()
 
 
 def test_tls_alone_asks_for_no_identity(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from magnetar.client.client import Client, ClientOptions
 from magnetar.client.connection import connect
-from magnetar.client.errors import ClientError, ConnectionLost, Refused
+from magnetar.client.errors import ClientError, ConnectionLost, NoCredentials, Refused
 from magnetar.client.messages import MessageId, Outgoing
 from magnetar.client.partition_producer import ProducerOptions
 from magnetar.client.producer import Producer
@@ -150,6 +151,47 @@ def test_a_supplier_gives_the_secret_for_each_connection_and_challenge() -> None
     with_brokers(scenario)
 
 
+def test_a_supplier_that_waits_holds_up_nothing_else() -> None:
+    async def scenario(first: Broker, _: Broker) -> None:
+        asked = threading.Event()
+        given = threading.Event()
+
+        def supply() -> bytes:
+            asked.set()
+            assert given.wait(20)
+            return b"late"
+
+        client = Client(ClientOptions(service_url=first.url, auth_method="token", auth_data=supply))
+        try:
+            publishing = asyncio.ensure_future(publish(client, [b"x"]))
+            assert await asyncio.to_thread(asked.wait, 20)
+            assert first.of("connect") == []
+            given.set()
+            assert len(await publishing) == 1
+        finally:
+            given.set()
+            await client.close()
+        assert [command.auth_data for command in first.of("connect")] == [b"late"]
+
+    with_brokers(scenario)
+
+
+def test_a_supplier_that_fails_is_told_before_there_is_a_connection() -> None:
+    async def scenario(first: Broker, _: Broker) -> None:
+        def supply() -> bytes:
+            raise FileNotFoundError(2, "No such file or directory", "/token")
+
+        client = Client(ClientOptions(service_url=first.url, auth_method="token", auth_data=supply))
+        try:
+            with pytest.raises(NoCredentials, match=r"^no credentials for .*: /token: No such file"):
+                await publish(client, [b"x"])
+        finally:
+            await client.close()
+        assert first.of("connect") == []
+
+    with_brokers(scenario)
+
+
 def test_behind_a_proxy_the_broker_is_named_in_connect() -> None:
     async def scenario(first: Broker, second: Broker) -> None:
         first.answers["lookupTopic"] = lambda command: commands.lookup_connect(
@@ -220,7 +262,7 @@ def test_a_broker_that_wants_another_token_says_so() -> None:
     async def scenario(first: Broker, second: Broker) -> None:
         first.answers["connect"] = lambda _: commands.error(0, ServerError.AuthenticationError, "who are you")
         client = Client(ClientOptions(service_url=first.url))
-        with pytest.raises(Refused, match=r"who are you \(AuthenticationError\); give a valid token"):
+        with pytest.raises(Refused, match=r"who are you \(AuthenticationError\); give valid credentials"):
             await publish(client, [b"x"])
         await client.close()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import click
+from magnetar.cli.access_options import Access, access_options
 from magnetar.cli.admin.admin_group import AS_JSON, AdminGroup
 from magnetar.cli.admin.target import Target
-from magnetar.cli.credentials import credentials_of
 from magnetar.cli.lazy_group import LazyGroup
+from magnetar.cli.metadata_credentials import metadata_options
 from magnetar.cli.structlog_import import load_structlog_without_rich
 
 
@@ -50,44 +51,6 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     help="Same as --output json; accepted anywhere on the line.",
 )
 @click.option(
-    "--token",
-    envvar="MAGNETAR_TOKEN",
-    default="",
-    metavar="TEXT",
-    help="Authentication token, or file:PATH; also from MAGNETAR_TOKEN.",
-)
-@click.option(
-    "--auth-params",
-    default="",
-    metavar="TEXT",
-    help="What the plugin needs, as for pulsar-admin: token:TEXT, file:///FILE, NAME:PASSWORD, JSON.",
-)
-@click.option(
-    "--auth-plugin",
-    default="",
-    metavar="NAME",
-    help="Authentication plugin: token, basic, tls, or the name of Pulsar's class for it.",
-)
-@click.option(
-    "--tls-trust-cert-path",
-    "trust_certs_file",
-    default="",
-    metavar="FILE",
-    help="Trusted CA certificates (PEM file), instead of the system's.",
-)
-@click.option("--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any server certificate.")
-@click.option(
-    "--tls-certificate",
-    "--tls-cert-file",
-    "certificate_file",
-    default="",
-    metavar="FILE",
-    help="A certificate (PEM) to be known by, with its chain.",
-)
-@click.option(
-    "--tls-key", "--tls-key-file", "key_file", default="", metavar="FILE", help="The key (PEM) of it."
-)
-@click.option(
     "--request-timeout",
     "timeout_s",
     type=click.FloatRange(min=0.1),
@@ -95,6 +58,8 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     show_default=True,
     help="Timeout of a request to a broker, in seconds.",
 )
+@access_options
+@metadata_options
 @click.pass_context
 def admin(
     context: click.Context,
@@ -103,13 +68,8 @@ def admin(
     admin_url: str,
     output: str,
     as_json: bool,
-    token: str,
-    auth_params: str,
-    auth_plugin: str,
-    trust_certs_file: str,
-    allow_insecure: bool,
-    certificate_file: str,
-    key_file: str,
+    access: Access,
+    metadata_settings: tuple[str, ...],
     timeout_s: float,
 ) -> None:
     """Manage a cluster.
@@ -118,21 +78,7 @@ def admin(
     """
     if as_json or context.meta.get(AS_JSON):
         output = "json"
-    found = credentials_of(token, auth_params, auth_plugin, certificate_file, key_file)
-    secret = found.supply().decode(errors="replace")
-    context.obj = Target(
-        metadata_url,
-        cluster,
-        output,
-        admin_url,
-        secret if found.method == "token" else "",
-        trust_certs_file,
-        allow_insecure,
-        found.certificate_file,
-        found.key_file,
-        timeout_s,
-        secret if found.method == "basic" else "",
-    )
+    context.obj = Target(metadata_url, cluster, output, admin_url, access, timeout_s, metadata_settings)
 
 
 def _tenants() -> click.Group:

@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 the broker refused the request, 2 usage error, 3 no broker
 
 from __future__ import annotations
 
-import base64
 import json
 import ssl
 import urllib.error
@@ -32,8 +31,8 @@ _FOLLOWED: Final = (301, 302, 303, *_FOLLOWED_AS_SENT)
 """Redirect statuses followed for reads: a load balancer in front of brokers may send them."""
 
 _NEXT: Final = {
-    401: "; give a valid token with --token",
-    403: "; ask an administrator for the permission, or use another --token",
+    401: "; give valid credentials with --token, --auth-plugin or --client-conf",
+    403: "; ask an administrator for the permission, or use other credentials",
     502: "; check that --admin-url is the HTTP URL of a broker",
     503: "; retry shortly, or use another broker with --admin-url",
 }
@@ -108,10 +107,7 @@ def ask(
         "Content-Type": "application/json",
         request_ids.HEADER: request_id,
     }
-    if target.token:
-        headers["Authorization"] = f"Bearer {target.token}"
-    if target.basic:
-        headers["Authorization"] = f"Basic {base64.b64encode(target.basic.encode()).decode()}"
+    headers |= target.access.credentials.http_headers()
     opener = urllib.request.build_opener(_AsTheyAre, urllib.request.HTTPSHandler(context=_tls(target)))
     sent_on = False
     for _ in range(REDIRECTS_MAX):
@@ -139,6 +135,11 @@ def ask(
                     raise click.ClickException(
                         f"{base} redirects to the invalid URL {_printable(url)!r}"
                     ) from error
+                if base.startswith("https://") and url.startswith("http://"):
+                    raise click.ClickException(
+                        f"{base} redirects to {_printable(urlsplit(url).netloc)} without TLS, which is not "
+                        "followed: set webServicePortTls on every broker"
+                    ) from error
         except (
             OSError,
             HTTPException,
@@ -147,6 +148,11 @@ def ask(
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, TimeoutError):
                 reason = f"no response within {target.timeout_s:g} s (--request-timeout)"
+            elif isinstance(reason, ssl.SSLCertVerificationError):
+                reason = (
+                    f"its certificate is not accepted: {reason.verify_message}; name its authority with "
+                    "--tls-trust-cert-path, or a host that the certificate names"
+                )
             elif isinstance(reason, OSError) and not isinstance(reason, ssl.SSLError):
                 reason = reason.strerror or reason
             if sent_on:
@@ -165,24 +171,18 @@ def ask(
 
 def _tls(target: Target) -> ssl.SSLContext | None:
     """Return the TLS context; None for the system's defaults."""
-    if not (target.trust_certs_file or target.allow_insecure or target.certificate_file):
+    if not target.access.has_tls_settings:
         return None
-    from magnetar.common.security.tls.client_context import ClientFiles, ClientTls
+    from magnetar.common.security.tls.client_context import ClientTls
 
-    files = ClientFiles(
-        trust_certs=target.trust_certs_file,
-        certificate=target.certificate_file,
-        key=target.key_file,
-        allow_insecure=target.allow_insecure,
-    )
     try:
-        return ClientTls(files).context()
+        return ClientTls(target.access.files()).context()
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 
 
 def _check(target: Target) -> None:
-    """Build the request. Raises UsageError for an invalid URL or token."""
+    """Raises UsageError for an invalid URL."""
     try:
         parts = urlsplit(target.admin_url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -190,8 +190,6 @@ def _check(target: Target) -> None:
         good = False
     if not good or any(character.isspace() for character in target.admin_url):
         raise click.UsageError(f"--admin-url {target.admin_url!r} is not a URL; write it as http://HOST:PORT")
-    if not (target.token.isascii() and target.token.isprintable()):
-        raise click.UsageError("the token has invalid characters, such as a line break")
 
 
 def _reason(status: int, body: bytes, path: str) -> str:

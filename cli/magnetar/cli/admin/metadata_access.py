@@ -30,7 +30,9 @@ def with_metadata(target: Target, work: Callable[[MetadataStore, Keys], Awaitabl
     from magnetar.common.metadata.open_store import open_metadata_store
 
     async def run() -> int:
-        metadata = await open_metadata_store(target.metadata_url, metadata_access(target.metadata_url))
+        metadata = await open_metadata_store(
+            target.metadata_url, metadata_access(target.metadata_url, target.metadata_settings)
+        )
         try:
             return await work(metadata, Keys(target.cluster))
         finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from magnetar.cli.access_options import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,11 +15,7 @@ class Target:
     cluster: str
     output: str
     admin_url: str = "http://localhost:8080"
-    token: str = ""
-    trust_certs_file: str = ""
-    allow_insecure: bool = False
-    certificate_file: str = ""
-    key_file: str = ""
+    access: Access = field(default_factory=Access)
     timeout_s: float = 60.0
-    basic: str = ""
-    """user:password; empty means none."""
+    metadata_settings: tuple[str, ...] = ()
+    """How the metadata store is reached, from the options of `metadata_options`."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
-from magnetar.cli.credentials import credentials_of
+from magnetar.cli.access_options import Access, access_options
 from magnetar.common.errors import InvalidName
 
 if TYPE_CHECKING:
@@ -31,47 +31,6 @@ _OPTIONS = (
         help="Service URL: pulsar://HOST:PORT,... or pulsar+ssl://; also from MAGNETAR_SERVICE_URL.",
     ),
     click.option(
-        "--token",
-        envvar="MAGNETAR_TOKEN",
-        default="",
-        metavar="TEXT",
-        help="Authentication token, or file:PATH; also from MAGNETAR_TOKEN.",
-    ),
-    click.option(
-        "--auth-params",
-        default="",
-        metavar="TEXT",
-        help="What the plugin needs, as for pulsar-client: token:TEXT, file:///FILE, NAME:PASSWORD, JSON.",
-    ),
-    click.option(
-        "--auth-plugin",
-        default="",
-        metavar="NAME",
-        help="Authentication plugin: token, basic, tls, or the name of Pulsar's class for it.",
-    ),
-    click.option(
-        "--tls-trust-cert-path",
-        "--tlsTrustCertsFilePath",
-        "trust_certs_file",
-        default="",
-        metavar="FILE",
-        help="Trusted CA certificates (PEM file), instead of the system's.",
-    ),
-    click.option(
-        "--tls-allow-insecure", "allow_insecure", is_flag=True, help="Accept any server certificate."
-    ),
-    click.option(
-        "--tls-certificate",
-        "--tls-cert-file",
-        "certificate_file",
-        default="",
-        metavar="FILE",
-        help="A certificate (PEM) to be known by, with its chain.",
-    ),
-    click.option(
-        "--tls-key", "--tls-key-file", "key_file", default="", metavar="FILE", help="The key (PEM) of it."
-    ),
-    click.option(
         "--listener-name", default="", metavar="NAME", help="Which of a broker's listeners is meant."
     ),
 )
@@ -85,6 +44,7 @@ class CannotReach(click.ClickException):
 
 def client_options(command: Command) -> Command:
     """Add the options to a command, which passes them to `run_client` as keyword arguments."""
+    command = access_options(command)
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -100,7 +60,7 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
     import signal
 
     from magnetar.client.client import Client
-    from magnetar.client.errors import ClientError, ConnectionLost
+    from magnetar.client.errors import ClientError, ConnectionLost, NoCredentials
 
     options = _settings(**given)
 
@@ -122,6 +82,8 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
 
     try:
         sys.exit(_run(run))
+    except NoCredentials as error:
+        raise click.ClickException(str(error)) from error
     except ConnectionLost as error:
         raise CannotReach(str(error)) from error
     except (ClientError, InvalidName) as error:
@@ -138,27 +100,17 @@ def _run(run: Callable[[], Any]) -> int:
         return code
 
 
-def _settings(
-    url: str,
-    token: str,
-    auth_params: str,
-    auth_plugin: str,
-    trust_certs_file: str,
-    allow_insecure: bool,
-    certificate_file: str,
-    key_file: str,
-    listener_name: str,
-) -> ClientOptions:
+def _settings(url: str, listener_name: str, access: Access) -> ClientOptions:
     from magnetar.client.client import ClientOptions
 
-    found = credentials_of(token, auth_params, auth_plugin, certificate_file, key_file)
     return ClientOptions(
         service_url=url,
-        auth_method=found.method,
-        auth_data=found.supply,
-        trust_certs_file=trust_certs_file,
-        allow_insecure=allow_insecure,
-        certificate_file=found.certificate_file,
-        key_file=found.key_file,
+        auth_method=access.credentials.method,
+        auth_data=access.credentials.supply,
+        trust_certs_file=access.trust_certs_file,
+        allow_insecure=access.allow_insecure,
+        verify_hostname=access.verify_hostname,
+        certificate_file=access.credentials.certificate_file,
+        key_file=access.credentials.key_file,
         listener_name=listener_name,
     )

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from magnetar.cli.doctor.findings import Finding, graded
-from magnetar.cli.doctor.probes import HEALTH_TIMEOUT_S, HttpAnswer, Probes, Unreachable
+from magnetar.cli.doctor.probes import CERTIFICATE, HEALTH_TIMEOUT_S, HttpAnswer, Probes, Unreachable
 from magnetar.cli.quantity_text import ms_text
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints, etcd_tls
@@ -18,6 +18,9 @@ from magnetar.common.metadata.open_store import etcd_endpoints, etcd_tls
 SKEW_WARN_S: Final = 2.0
 SKEW_FAIL_S: Final = 10.0
 _HEALTH: Final = "/admin/v2/brokers/health"
+_TRUST_NEXT: Final = (
+    "name its authority with --tls-trust-cert-path, or use a host that the certificate names, as clients must"
+)
 _CLOCK_NEXT: Final = (
     "run NTP on both hosts (chronyc tracking): tokens, TTL and delayed messages go by the clock"
 )
@@ -33,10 +36,11 @@ def broker_findings(probes: Probes, admin_url: str, service_url: str, *, require
         yield Finding("broker", "failure", f"invalid HTTP URL {admin_url!r}", what_next)
         return
     try:
-        answer = probes.http_get(f"{base}{_HEALTH}", HEALTH_TIMEOUT_S)
+        answer = probes.http_get(f"{base}{_HEALTH}", HEALTH_TIMEOUT_S, is_broker=True)
     except Unreachable as error:
         if required:
             what_next = "start the broker, open the port in the firewall, or name another with --admin-url"
+            what_next = _next(error, what_next)
             yield Finding(f"broker {base}", "failure", str(error), what_next)
         else:
             yield Finding(f"broker {base}", "skipped", "no broker listens there; set --admin-url")
@@ -45,15 +49,24 @@ def broker_findings(probes: Probes, admin_url: str, service_url: str, *, require
         broker = urlsplit(answer.url).netloc
         yield Finding(f"discovery {base}", "ok", f"redirects to {broker}")
     else:
-        yield _health(f"broker {base}", answer)
+        yield _health(f"broker {base}", answer, probes.access.credentials.method)
         yield from _clock(f"clock of {base}", answer)
-    yield _service(probes, service_url)
+    yield from _service(probes, service_url)
     yield from _others(probes, base)
     yield from _leader(probes, base)
     yield from _bookies(probes, base)
 
 
-def _health(check: str, answer: HttpAnswer) -> Finding:
+def _next(error: Unreachable, otherwise: str) -> str:
+    """Return the remedy of an unreachable server."""
+    return _TRUST_NEXT if CERTIFICATE in str(error) else otherwise
+
+
+def _health(check: str, answer: HttpAnswer, method: str) -> Finding:
+    """`method`: that of the credentials that were sent; empty without any."""
+    if (answer.status == 401 or answer.status == 403) and method:
+        found = f"refuses these credentials for its health check (HTTP {answer.status}): {_reason(answer)}"
+        return Finding(check, "warning", found, "use the credentials of a super user")
     if answer.status == 401 or answer.status == 403:
         return Finding(check, "ok", f"answers, and requires authentication (HTTP {answer.status})")
     if answer.status != 200:
@@ -90,7 +103,7 @@ def _clock(check: str, answer: HttpAnswer) -> Iterator[Finding]:
     yield graded(check, abs(apart), SKEW_WARN_S, SKEW_FAIL_S, text, _CLOCK_NEXT)
 
 
-def _service(probes: Probes, service_url: str) -> Finding:
+def _service(probes: Probes, service_url: str) -> Iterator[Finding]:
     try:
         parts = urlsplit(service_url.split(",")[0])
         tls = parts.scheme == "pulsar+ssl"
@@ -99,14 +112,16 @@ def _service(probes: Probes, service_url: str) -> Finding:
         host = ""
     if not host or parts.scheme not in ("pulsar", "pulsar+ssl"):
         what_next = "write --url pulsar://HOST:PORT or pulsar+ssl://HOST:PORT"
-        return Finding("service", "failure", f"invalid service URL {service_url!r}", what_next)
+        yield Finding("service", "failure", f"invalid service URL {service_url!r}", what_next)
+        return
     check = f"service {host}:{port}"
     try:
         took = probes.connect(host, port, tls=tls)
     except Unreachable as error:
         what_next = "open the port in the firewall, check brokerServicePort, or name another with --url"
-        return Finding(check, "failure", str(error), what_next)
-    return graded(
+        yield Finding(check, "failure", str(error), _next(error, what_next))
+        return
+    yield graded(
         check,
         took,
         0.1,
@@ -114,26 +129,51 @@ def _service(probes: Probes, service_url: str) -> Finding:
         f"reachable, in {ms_text(took)}",
         "check the network between this host and the broker: it is slow",
     )
+    method = probes.access.credentials.method
+    if not method:
+        return
+    check = f"credentials at {host}:{port}"
+    try:
+        probes.authenticate(host, port, tls=tls)
+    except Unreachable as error:
+        what_next = "check the credentials, and authenticationProviders of the broker; its log has the reason"
+        yield Finding(check, "failure", str(error), what_next)
+    else:
+        yield Finding(check, "ok", f"accepted, by method {method}")
 
 
 def _others(probes: Probes, base: str) -> Iterator[Finding]:
     """Check the cluster's active brokers, each from this host."""
     names: list[Any] = _json(probes, f"{base}/admin/v2/clusters") or []
+    scheme = urlsplit(base).scheme
     for cluster in names:
         if cluster == "global":
             continue
         for broker in _json(probes, f"{base}/admin/v2/brokers/{quote(str(cluster), safe='')}") or []:
-            url = f"http://{broker}"
-            if url == base:
+            if f"{scheme}://{broker}" == base:
                 continue
             try:
-                answer = probes.http_get(f"{url}{_HEALTH}", HEALTH_TIMEOUT_S)
+                answer, method = _health_of(probes, scheme, str(broker))
             except Unreachable as error:
                 what_next = "clients are redirected there: its advertisedAddress must be reachable from them"
                 yield Finding(f"broker {broker}", "failure", str(error), what_next)
                 continue
-            yield _health(f"broker {broker}", answer)
+            yield _health(f"broker {broker}", answer, method)
             yield from _clock(f"clock of {broker}", answer)
+
+
+def _health_of(probes: Probes, scheme: str, broker: str) -> tuple[HttpAnswer, str]:
+    """Return a broker's health, and the method of the credentials sent to it. Raises Unreachable.
+
+    Ids of brokers have the plain port where there is one: it is asked without credentials if ours go by TLS.
+    """
+    method = probes.access.credentials.method
+    try:
+        return probes.http_get(f"{scheme}://{broker}{_HEALTH}", HEALTH_TIMEOUT_S, is_broker=True), method
+    except Unreachable as error:
+        if scheme == "http" or CERTIFICATE in str(error):
+            raise
+    return probes.http_get(f"http://{broker}{_HEALTH}", HEALTH_TIMEOUT_S), ""
 
 
 def _leader(probes: Probes, base: str) -> Iterator[Finding]:
@@ -144,7 +184,7 @@ def _leader(probes: Probes, base: str) -> Iterator[Finding]:
         yield Finding("leader of brokers", "ok", str(found.get("brokerId") or found.get("serviceUrl")))
         return
     try:
-        missing = probes.http_get(url).status == 404
+        missing = probes.http_get(url, is_broker=True).status == 404
     except Unreachable:
         return
     if missing:
@@ -258,7 +298,7 @@ def _etcd_disk(probes: Probes, member: str) -> Iterator[Finding]:
 def _json(probes: Probes, url: str) -> Any:
     """Return a broker's response; None without one, and then its check is skipped."""
     try:
-        answer = probes.http_get(url)
+        answer = probes.http_get(url, is_broker=True)
         return json.loads(answer.body) if answer.status == 200 else None
     except (Unreachable, ValueError):
         return None

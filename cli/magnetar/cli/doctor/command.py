@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
+from magnetar.cli.access_options import Access, access_options
+from magnetar.cli.metadata_credentials import metadata_options
 
 if TYPE_CHECKING:
     from magnetar.cli.doctor.findings import Finding
@@ -75,6 +77,8 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
 )
 @click.option("--cluster-only", is_flag=True, help="Skip the checks of this host.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@access_options
+@metadata_options
 @click.pass_context
 def doctor(
     context: click.Context,
@@ -86,6 +90,8 @@ def doctor(
     cluster: str,
     cluster_only: bool,
     as_json: bool,
+    access: Access,
+    metadata_settings: tuple[str, ...],
 ) -> None:
     """Check this host, and the cluster if there is one.
 
@@ -100,7 +106,7 @@ def doctor(
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT
     }
     findings = examine(
-        Probes(),
+        Probes(access=access, metadata_settings=metadata_settings),
         data_dir,
         ports,
         admin_url,
@@ -108,7 +114,7 @@ def doctor(
         metadata_url,
         cluster=cluster,
         host=not cluster_only,
-        required=bool(named) or cluster_only,
+        required=bool(named or access.conf_file) or cluster_only,
     )
     seen = _show(findings, as_json=as_json)
     sys.exit(exit_code(seen))

@@ -183,7 +183,7 @@ def _port(probes: Probes, port: int, ready_url: str) -> Finding:
     if probes.port_is_free(port):
         return Finding(check, "ok", "free")
     try:
-        if probes.http_get(ready_url).status in (200, 503):
+        if probes.http_get(ready_url, is_broker=True).status in (200, 503):
             return Finding(check, "ok", "in use, and a broker answers on this host")
     except Unreachable:
         pass

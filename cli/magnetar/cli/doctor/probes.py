@@ -11,19 +11,22 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from magnetar.cli.access_options import Access
+from magnetar.cli.credentials import NoCredentials
 from magnetar.cli.metadata_credentials import metadata_access
-from magnetar.common.errors import MagnetarError
+from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.metadata.values import BookieMark, decode
+from magnetar.common.security.tls.client_context import ClientTls
 
 TIMEOUT_S: Final = 5.0
 HEALTH_TIMEOUT_S: Final = 15.0
@@ -32,6 +35,8 @@ HEALTH_TIMEOUT_S: Final = 15.0
 """
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 SYNC_BYTES: Final = 4_096
+CERTIFICATE: Final = "the certificate is not accepted"
+"""Begins the reason of servers whose certificate is not trusted, or names another host."""
 
 
 class Unreachable(Exception):
@@ -51,20 +56,43 @@ class HttpAnswer:
     """Server that answered after a redirect; empty without a redirect."""
 
 
+class _StaysEncrypted(urllib.request.HTTPRedirectHandler):
+    """Follows redirects but those from HTTPS to HTTP: credentials are not sent in clear."""
+
+    def redirect_request(self, req: urllib.request.Request, *args: Any) -> urllib.request.Request | None:
+        found = super().redirect_request(req, *args)
+        if found is not None and req.type == "https" and found.type != "https":
+            return None
+        return found
+
+
+@dataclass(kw_only=True)
 class Probes:
     """Probes of this host. Every method has a bounded duration."""
 
-    def http_get(self, url: str, timeout_s: float = TIMEOUT_S) -> HttpAnswer:
-        """Raises Unreachable."""
+    access: Access = field(default_factory=Access)
+    """Credentials and TLS towards brokers."""
+    metadata_settings: Sequence[str] = ()
+    """How etcd is reached, as for `metadata_access`."""
+
+    def http_get(self, url: str, timeout_s: float = TIMEOUT_S, *, is_broker: bool = False) -> HttpAnswer:
+        """Raises Unreachable. `is_broker`: send the credentials, and check the certificate as clients do."""
         began, wall = time.monotonic(), time.time()
         try:
-            with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+            headers = self.access.credentials.http_headers() if is_broker else {}
+            handlers: list[urllib.request.BaseHandler] = [_StaysEncrypted()]
+            if url.startswith("https:"):
+                handlers.append(urllib.request.HTTPSHandler(context=self._tls()))
+            opener = urllib.request.build_opener(*handlers)
+            with opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s) as answer:
                 status, headers, body = answer.status, dict(answer.headers), answer.read(BODY_BYTES_MAX)
                 answered = answer.url
         except urllib.error.HTTPError as error:
             with error:
                 status, headers, body = error.code, dict(error.headers), error.read(BODY_BYTES_MAX)
                 answered = error.url or url
+        except NoCredentials as error:
+            raise Unreachable(error.message) from error
         except (OSError, HTTPException, ValueError) as error:
             raise Unreachable(_reason(error)) from error
         took = time.monotonic() - began
@@ -77,20 +105,47 @@ class Probes:
         try:
             with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
                 if tls:
-                    context = ssl.create_default_context()
-                    context.check_hostname = False
-                    context.verify_mode = ssl.CERT_NONE
-                    context.wrap_socket(connection, server_hostname=host).close()
+                    self._tls().wrap_socket(connection, server_hostname=host).close()
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be encoded.
             raise Unreachable(_reason(error)) from error
         return time.monotonic() - began
+
+    def authenticate(self, host: str, port: int, *, tls: bool) -> None:
+        """Connect as a client does, with the credentials. Raises Unreachable, with the broker's reason."""
+        from magnetar.client.connection import connect
+
+        async def act() -> None:
+            credentials = self.access.credentials
+            made = await connect(
+                host,
+                port,
+                auth_method=credentials.method,
+                auth_data=credentials.supply,
+                tls=self._tls() if tls else None,
+                timeout_s=TIMEOUT_S,
+            )
+            made.close()
+
+        try:
+            asyncio.run(act())
+        except MagnetarError as error:
+            raise Unreachable(str(error)) from error
+
+    def _tls(self) -> ssl.SSLContext:
+        """Raises Unreachable for files that cannot be used."""
+        try:
+            return ClientTls(self.access.files()).context()
+        except ConfigError as error:
+            raise Unreachable(str(error)) from error
 
     def doubts(self, metadata_url: str, cluster: str) -> dict[str, str]:
         """Return from metadata why bookies may lack data, by bookie. Raises Unreachable."""
 
         async def ask() -> dict[str, str]:
             keys = Keys(cluster)
-            metadata = await open_metadata_store(metadata_url, metadata_access(metadata_url))
+            metadata = await open_metadata_store(
+                metadata_url, metadata_access(metadata_url, self.metadata_settings)
+            )
             try:
                 found = await metadata.children(keys.bookie_marks_prefix)
             finally:
@@ -191,4 +246,6 @@ class Probes:
 
 def _reason(error: Exception) -> str:
     inner = getattr(error, "reason", None) or error
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"{CERTIFICATE}: {inner.verify_message}"
     return str(getattr(inner, "strerror", None) or inner)

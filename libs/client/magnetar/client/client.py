@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from magnetar.client.connection import Connection, connect
-from magnetar.client.errors import ClientError, ConnectionLost, OwnerUnreachable, Refused
+from magnetar.client.errors import ClientError, ConnectionLost, NoCredentials, OwnerUnreachable, Refused
 from magnetar.client.service_url import ServiceUrl
 from magnetar.common.errors import ConfigError
 from magnetar.common.naming.topic_name import TopicName
@@ -37,10 +37,14 @@ class ClientOptions:
     service_url: str
     auth_method: str = ""
     auth_data: bytes | Callable[[], bytes] = b""
-    """The secret, or what gives it for each connection and challenge, and may raise OSError."""
+    """The secret, or what gives it for each connection and challenge. It is called in a thread, since it may
+    wait for an issuer, and may raise OSError.
+    """
     trust_certs_file: str = ""
     allow_insecure: bool = False
     """Accept any server certificate, whatever its name."""
+    verify_hostname: bool = True
+    """Check that the server's certificate names its host."""
     certificate_file: str = ""
     """A certificate to show, with its chain; PEM, as all files."""
     key_file: str = ""
@@ -173,6 +177,8 @@ class Client:
         for host, port in self._url.addresses:
             try:
                 return await self._connect(host, port, proxy_to)
+            except NoCredentials:
+                raise
             except ConnectionLost as error:
                 problems.append(str(error))
         raise ConnectionLost("; ".join(problems) + "; start a broker, or name one with --url")
@@ -215,6 +221,7 @@ def _client_tls(options: ClientOptions) -> ClientTls:
                 certificate=options.certificate_file,
                 key=options.key_file,
                 allow_insecure=options.allow_insecure,
+                verify_hostname=options.verify_hostname,
             )
         )
     except ConfigError as error:

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-from magnetar.client.errors import ClientError, ConnectionLost, Refused
+from magnetar.client.errors import ClientError, ConnectionLost, NoCredentials, Refused
 from magnetar.common.errors import ProtocolError
 from magnetar.common.wire.command_parser import command_field
 from magnetar.common.wire.commands import PING, PONG, PROTOCOL_VERSION, request_id_of
@@ -46,8 +46,14 @@ class Connection(asyncio.Protocol):
     """A connection created by `connect` and owned by the Client."""
 
     def __init__(
-        self, address: str, auth_method: str, auth_data: bytes | Callable[[], bytes], proxy_to: str
+        self,
+        address: str,
+        auth_method: str,
+        secret: bytes,
+        auth_data: bytes | Callable[[], bytes],
+        proxy_to: str,
     ) -> None:
+        """`secret` is sent with Connect, what `auth_data` gives answers challenges."""
         self.address = address
         self.message_bytes_max = MESSAGE_BYTES_MAX
         self.lost: ClientError | None = None
@@ -61,7 +67,7 @@ class Connection(asyncio.Protocol):
         )
         if auth_method:
             self._hello.auth_method_name = auth_method
-            self._hello.auth_data = auth_data() if callable(auth_data) else auth_data
+            self._hello.auth_data = secret
         if proxy_to:
             self._hello.proxy_to_broker_url = proxy_to
         loop = asyncio.get_running_loop()
@@ -74,6 +80,7 @@ class Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._heard = True
         self._keep_alive: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Task[None] | None = None
 
     async def request(self, command: BaseCommand, subject: str = "", timeout_s: float = 30.0) -> BaseCommand:
         """Sends a command with a new request id and returns the response. Raises Refused, ConnectionLost."""
@@ -157,16 +164,20 @@ class Connection(asyncio.Protocol):
             if not self._ready.done():
                 self._ready.set_result(None)
         elif field == "authChallenge":
-            try:
-                secret = self._auth_data() if callable(self._auth_data) else self._auth_data
-            except OSError:
-                # Its file cannot be read now; the former secret is refused if it has expired.
-                secret = self._hello.auth_data
-            answer = AuthData(auth_method_name=self._hello.auth_method_name, auth_data=secret)
-            response = CommandAuthResponse(client_version=CLIENT_VERSION, response=answer)
-            self.write(encode_command(BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=response)))
+            if self._answering is None or self._answering.done():
+                self._answering = asyncio.ensure_future(self._answer_challenge())
         else:
             self._take_answer(field, command)
+
+    async def _answer_challenge(self) -> None:
+        try:
+            secret = await _secret(self._auth_data)
+        except OSError:
+            # It cannot be had now; the former secret is refused if it has expired.
+            secret = self._hello.auth_data
+        answer = AuthData(auth_method_name=self._hello.auth_method_name, auth_data=secret)
+        response = CommandAuthResponse(client_version=CLIENT_VERSION, response=answer)
+        self.write(encode_command(BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=response)))
 
     def _take_answer(self, field: str, command: BaseCommand) -> None:
         if field == "error" and not self._ready.done():
@@ -198,6 +209,8 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         if self._keep_alive is not None:
             self._keep_alive.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
         if self._transport is not None:
             self._transport.close()
         if not self._ready.done():
@@ -226,6 +239,11 @@ def _refusal(field: str, command: BaseCommand) -> Refused | None:
     return None
 
 
+async def _secret(auth_data: bytes | Callable[[], bytes]) -> bytes:
+    """Return the secret; its supplier may block and runs in a thread. Raises OSError."""
+    return await asyncio.to_thread(auth_data) if callable(auth_data) else auth_data
+
+
 async def connect(
     host: str,
     port: int,
@@ -236,13 +254,21 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     timeout_s: float = 10.0,
 ) -> Connection:
-    """Opens a connection and waits for Connected. Raises Refused, ConnectionLost."""
+    """Opens a connection and waits for Connected. Raises Refused, NoCredentials, ConnectionLost.
+
+    The time to get credentials does not count for `timeout_s`.
+    """
     address = f"{host}:{port}"
     made: Connection | None = None
     try:
+        secret = await _secret(auth_data)
+    except OSError as reason:
+        named = f"{reason.filename}: " if reason.filename else ""
+        raise NoCredentials(f"no credentials for {address}: {named}{reason.strerror or reason}") from reason
+    try:
         async with asyncio.timeout(timeout_s):
             _, made = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(address, auth_method, auth_data, proxy_to), host, port, ssl=tls
+                lambda: Connection(address, auth_method, secret, auth_data, proxy_to), host, port, ssl=tls
             )
             await made.ready()
             return made

@@ -18,8 +18,8 @@ RETRIABLE_CODES: Final = frozenset(
 """Broker error codes after which the same request may succeed when retried."""
 
 _NEXT: Final = {
-    ServerError.AuthenticationError: "give a valid token with --token",
-    ServerError.AuthorizationError: "ask an administrator for the permission, or use another token",
+    ServerError.AuthenticationError: "give valid credentials with --token, --auth-plugin or --client-conf",
+    ServerError.AuthorizationError: "ask an administrator for the permission, or use other credentials",
     ServerError.TopicNotFound: "create it: magnetar admin topics create",
     ServerError.ConsumerBusy: "another consumer holds the subscription: use another --subscription-name, "
     "or a type that several can share",
@@ -38,6 +38,10 @@ class ConnectionLost(ClientError):
     """A connection to a broker could not be opened, or ended."""
 
     retriable: ClassVar[bool] = True
+
+
+class NoCredentials(ConnectionLost):
+    """The supplier of credentials failed: its file cannot be read, or an issuer gives no token."""
 
 
 class OwnerUnreachable(ConnectionLost):

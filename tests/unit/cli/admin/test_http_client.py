@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from magnetar.cli.main import main
+from magnetar.common.security.certificates import Authority
 
 
 class Broker(ThreadingHTTPServer):
@@ -126,6 +128,35 @@ def test_only_a_broker_that_was_named_is_stopped(broker: Broker) -> None:
     assert run(broker, "brokers", "shutdown").exit_code == 0
 
 
+def test_a_redirect_from_https_to_http_is_not_followed(broker: Broker, tmp_path: Path) -> None:
+    authority = Authority("test")
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
+    files = authority.issue("broker", ips=["127.0.0.1"]).write(tmp_path, "broker")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*files)
+    broker.socket = context.wrap_socket(broker.socket, server_side=True)
+    plain = broker.url
+    secure = plain.replace("http://", "https://")
+    trusting = ["admin", "--admin-url", secure, "--tls-trust-cert-path", str(tmp_path / "ca.pem")]
+    broker.answers["GET", "/admin/v2/tenants"] = 307, None, {"Location": f"{plain}/elsewhere"}
+    result = CliRunner().invoke(main, [*trusting, "--token", "secret", "tenants", "list"])
+    assert result.exit_code == 1
+    assert "without TLS, which is not followed: set webServicePortTls" in result.output
+    assert [path for _, path, _, _ in broker.asked] == ["/admin/v2/tenants"]
+    result = CliRunner().invoke(main, ["admin", "--admin-url", secure, "tenants", "list"])
+    assert result.exit_code == 3
+    assert "--tls-trust-cert-path" in result.output
+
+
+def test_a_profile_gives_the_url_and_the_credentials(broker: Broker, tmp_path: Path) -> None:
+    path = tmp_path / "client.conf"
+    path.write_text(f"webServiceUrl={broker.url}/\nauthPlugin=basic\nauthParams=me:secret\n")
+    broker.answers["GET", "/admin/v2/tenants"] = 200, ["a"], {}
+    result = CliRunner().invoke(main, ["admin", "--client-conf", str(path), "tenants", "list", "--json"])
+    assert json.loads(result.stdout) == ["a"]
+    assert [authorization for *_, authorization in broker.asked] == ["Basic bWU6c2VjcmV0"]
+
+
 def test_redirect_to_a_file_url_is_refused(broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text('"secret"')
@@ -166,7 +197,7 @@ def test_refusal_says_what_to_do(broker: Broker) -> None:
     broker.answers["GET", "/admin/v2/tenants"] = 401, {"reason": "who are you"}, {}
     result = run(broker, "tenants", "list")
     assert result.exit_code == 1
-    assert "who are you (HTTP 401); give a valid token with --token" in result.output
+    assert "who are you (HTTP 401); give valid credentials with --token, --auth-plugin or" in result.output
 
 
 def test_remedy_is_printed_once(broker: Broker) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from magnetar.cli.access_options import Access
+from magnetar.cli.credentials import credentials_of
 from magnetar.cli.doctor.cluster_checks import etcd_findings
 from magnetar.cli.doctor.command import examine
 from magnetar.cli.doctor.findings import Finding, exit_code, graded
-from magnetar.cli.doctor.probes import HttpAnswer, Probes, Unreachable
+from magnetar.cli.doctor.probes import CERTIFICATE, HttpAnswer, Probes, Unreachable
 from magnetar.cli.main import main
 
 NOW_S = 1_700_000_000.0
@@ -41,11 +43,16 @@ class MadeUp(Probes):
     missing: set[str] = field(default_factory=set)
     protobuf: str = "upb"
     answers_in_s: float = 0.01
+    asked: list[tuple[str, bool]] = field(default_factory=list)
+    """URLs, and whether each was asked with credentials."""
+    refused: str = ""
+    """Why the service refuses the credentials."""
 
     def doubts(self, metadata_url: str, cluster: str) -> dict[str, str]:
         return self.in_doubt
 
-    def http_get(self, url: str, timeout_s: float = 5.0) -> HttpAnswer:
+    def http_get(self, url: str, timeout_s: float = 5.0, *, is_broker: bool = False) -> HttpAnswer:
+        self.asked.append((url, is_broker))
         if url not in self.pages:
             raise Unreachable("Connection refused")
         page = self.pages[url]
@@ -54,6 +61,10 @@ class MadeUp(Probes):
         skew = next((skew for start, skew in self.skews_s.items() if url.startswith(start)), 0.0)
         date = formatdate(NOW_S - 0.5 + skew, usegmt=True)
         return HttpAnswer(status, {"date": date}, text.encode(), self.answers_in_s, NOW_S)
+
+    def authenticate(self, host: str, port: int, *, tls: bool) -> None:
+        if self.refused:
+            raise Unreachable(self.refused)
 
     def connect(self, host: str, port: int, *, tls: bool = False) -> float:
         if (host, port) not in self.open_ports:
@@ -244,6 +255,59 @@ def test_a_port_that_a_broker_of_ours_has_is_well() -> None:
 
 def test_a_broker_that_asks_for_a_token_is_there() -> None:
     assert wrong(cluster(pages={HEALTH: (401, "")})) == {}
+
+
+WITH_TOKEN = Access(credentials=credentials_of("secret", "", "", "", ""))
+
+
+def test_credentials_go_to_brokers_alone_and_are_checked_at_the_service() -> None:
+    probes = cluster(access=WITH_TOKEN)
+    findings = {each.check: each for each in look(probes, **ETCD)}
+    assert findings["credentials at b1:6650"].found == "accepted, by method token"
+    assert {url.split("//")[1][:2] for url, is_broker in probes.asked if is_broker} == {"b1", "b2"}
+    assert {url.split("//")[1][:2] for url, is_broker in probes.asked if not is_broker} == {"e1"}
+
+
+def test_credentials_that_are_refused_are_a_finding() -> None:
+    found = wrong(cluster(access=WITH_TOKEN, refused="Failed to authenticate"), **ETCD)
+    assert {name: each.found for name, each in found.items()} == {
+        "credentials at b1:6650": "Failed to authenticate"
+    }
+    refused = {"reason": "needs a super user"}
+    (finding,) = wrong(cluster(access=WITH_TOKEN, pages={HEALTH: (401, refused)})).values()
+    assert (finding.state, finding.what_next) == ("warning", "use the credentials of a super user")
+    assert "needs a super user" in finding.found
+
+
+def test_by_https_a_broker_with_a_plain_port_gets_no_credentials() -> None:
+    base, peer = "https://b1:8443", "b2:8080/admin/v2/brokers/health"
+    probes = cluster(
+        access=WITH_TOKEN,
+        pages={
+            f"{base}/admin/v2/brokers/health": "ok",
+            f"{base}/admin/v2/clusters": ["one"],
+            f"{base}/admin/v2/brokers/one": ["b1:8443", "b2:8080"],
+            f"http://{peer}": (401, ""),
+        },
+    )
+    found = {
+        each.check: each
+        for each in examine(probes, Path("data"), (), base, "pulsar://b1:6650", "", host=False, required=True)
+    }
+    assert found["broker b2:8080"].state == "ok"
+    assert [(url, is_broker) for url, is_broker in probes.asked if peer in url] == [
+        (f"https://{peer}", True),
+        (f"http://{peer}", False),
+    ]
+
+
+def test_a_certificate_that_is_not_trusted_has_its_own_remedy() -> None:
+    class Distrusting(MadeUp):
+        def connect(self, host: str, port: int, *, tls: bool = False) -> float:
+            raise Unreachable(f"{CERTIFICATE}: self-signed certificate")
+
+    finding = wrong(Distrusting(pages={HEALTH: "ok"}), required=True)["service b1:6650"]
+    assert "--tls-trust-cert-path" in finding.what_next
 
 
 def test_why_a_broker_is_not_healthy_is_told_in_its_own_words() -> None:

@@ -30,7 +30,15 @@ C = TypeVar("C")
 
 ENVIRONMENT_PREFIX: Final = "MAGNETAR_"
 
-OF_COMMANDS: Final = frozenset({"MAGNETAR_ADMIN_URL", "MAGNETAR_SERVICE_URL", "MAGNETAR_TOKEN"})
+OF_COMMANDS: Final = frozenset(
+    {
+        "MAGNETAR_ADMIN_URL",
+        "MAGNETAR_CLIENT_CONF",
+        "MAGNETAR_PROFILE",
+        "MAGNETAR_SERVICE_URL",
+        "MAGNETAR_TOKEN",
+    }
+)
 """Environment variables of command-line clients; a server ignores them."""
 DEFAULT_ORIGIN: Final = "default"
 
@@ -120,6 +128,17 @@ def load(
     return Loaded(build(settings_class, values), origins, tuple(sorted(ignored)))
 
 
+def read_properties(path: Path) -> dict[str, str]:
+    """Returns the pairs of a file of Java properties, without spaces around values. Raises ConfigError."""
+    try:
+        pairs = javaproperties.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not a properties file in UTF-8: {error}") from error
+    return {key: text.strip() for key, text in pairs.items()}
+
+
 def describe(loaded: Loaded[Any]) -> list[tuple[str, str, str]]:
     """(key, value, origin) of every setting, for --print-config."""
     values, settings = _flatten(loaded.value), settings_of(type(loaded.value))
@@ -176,14 +195,11 @@ def _is_set(key: str, source: _Given, settings: Mapping[str, Setting]) -> bool:
 
 def _from_file(path: Path, problems: list[str]) -> dict[str, _Given]:
     try:
-        pairs = javaproperties.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        problems.append(f"cannot read {path}: {error.strerror}")
+        pairs = read_properties(path)
+    except ConfigError as error:
+        problems.append(str(error))
         return {}
-    except ValueError as error:
-        problems.append(f"{path} is not a properties file in UTF-8: {error}")
-        return {}
-    return {key: _Given(text.strip(), f"file {path}") for key, text in pairs.items()}
+    return {key: _Given(text, f"file {path}") for key, text in pairs.items()}
 
 
 def _from_environment(

@@ -1,0 +1,1 @@
+"""Cost of security: TLS of Magnetar and Apache Pulsar beside plain text, and authorization decisions."""
