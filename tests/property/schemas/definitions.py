@@ -280,12 +280,12 @@ def _union_of_records(rng: random.Random, definition: Json) -> None:
     field.pop("default", None)
     others = []
     for number in range(rng.randint(1, 2)):
-        other = {"type": "record", "name": f"U{rng.randint(0, 999)}{number}", "fields": []}
+        copied: list[Json] = []
         for each in field["type"]["fields"]:
             if isinstance(each["type"], str) and each["type"] in _PRIMITIVES and rng.random() < 0.8:
                 promoted = _PROMOTED.get(each["type"], (each["type"],))
-                other["fields"].append({"name": each["name"], "type": rng.choice(promoted)})
-        others.append(other)
+                copied.append({"name": each["name"], "type": rng.choice(promoted)})
+        others.append({"type": "record", "name": f"U{rng.randint(0, 999)}{number}", "fields": copied})
     field["type"] = union_of([*others, field["type"]] if rng.random() < 0.5 else others)
 
 

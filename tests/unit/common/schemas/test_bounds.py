@@ -11,7 +11,7 @@ from magnetar.common.schemas.avro_parser import DEPTH_MAX
 from magnetar.common.schemas.avro_resolution import PairBudget, misfit_of
 from magnetar.common.schemas.definition import DEFINITION_BYTES_MAX, SchemaDefinition, SchemaType
 from magnetar.common.schemas.parsed_definitions import DefinitionCache, parsed_definition
-from magnetar.common.schemas.rules import Strategy, check_put, is_costly
+from magnetar.common.schemas.rules import Strategy, check_put
 
 
 def parsed(definition: Any) -> Any:
@@ -98,13 +98,6 @@ def test_the_cache_keeps_what_is_used_within_its_bytes() -> None:
     large = json.dumps({"type": "int", "doc": "x" * 300}).encode()
     assert cache.get(large) is not cache.get(large)
     assert cache.get(large).digest == cache.get(b'"int"').digest
-
-
-def test_long_checks_are_known_before_they_begin() -> None:
-    large = SchemaDefinition(SchemaType.AVRO, b" " * 2_000)
-    history = [(i, large) for i in range(100)]
-    assert is_costly(large, history, Strategy.FULL_TRANSITIVE)
-    assert not is_costly(large, history, Strategy.FULL)
 
 
 def test_a_long_history_is_checked_within_the_budget() -> None:
