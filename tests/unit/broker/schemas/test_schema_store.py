@@ -23,7 +23,7 @@ from magnetar.common.errors import (
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import Delete, Op
-from magnetar.common.metadata.values import Namespace, encode
+from magnetar.common.metadata.values import Namespace, SchemaRecord, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.schemas.rules import Strategy
@@ -325,6 +325,34 @@ def test_the_schemas_of_a_deleted_topic_are_gone_and_versions_begin_anew(tmp_pat
         assert not await schemas.deletions(TOPIC)
         assert await schemas.get(TOPIC) is None
         assert await schemas.get(other) is not None
+        assert await schemas.put(TOPIC, schema("new"), ANY) == version(0)
+
+    with_store(tmp_path, body)
+
+
+def test_erasing_takes_versions_that_are_added_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(store: SqliteMetadataStore, schemas: SchemaStore) -> None:
+        other = SchemaStore(store, KEYS)
+        for number in range(150):
+            await store.put(
+                KEYS.schema(TOPIC, number), encode(SchemaRecord(version=number, type=Schema.Int8))
+            )
+        commit = store.commit
+        added: list[bytes] = []
+
+        async def behind_a_put(ops: Sequence[Op]) -> int:
+            if not added:
+                added.append(b"")
+                added.append(await other.put(TOPIC, schema("first"), ANY))
+            return await commit(ops)
+
+        monkeypatch.setattr(store, "commit", behind_a_put)
+        await schemas.erase(TOPIC)
+        assert added[1:] == [version(150)]
+        assert (await store.children(KEYS.schemas_prefix(TOPIC))).items == []
+        await schemas.erase(TOPIC)
         assert await schemas.put(TOPIC, schema("new"), ANY) == version(0)
 
     with_store(tmp_path, body)

@@ -82,16 +82,12 @@ class HistoryCache:
         self.serial += 1
         serial = self.serial
         try:
-            listing = await self._metadata.children(self._keys.schemas_prefix(base))
-        except BaseException:
+            history = history_of(await self._metadata.children(self._keys.schemas_prefix(base)), serial)
+            if self._watched and self._reading.get(base) is this:  # otherwise it was changed meanwhile
+                self._keep(base, history)
+        finally:
             if self._reading.get(base) is this:
                 del self._reading[base]
-            raise
-        history = history_of(listing, serial)
-        if self._reading.get(base) is this:  # otherwise it was changed meanwhile
-            del self._reading[base]
-            if self._watched:
-                self._keep(base, history)
         return history
 
     def _keep(self, base: TopicName, history: SchemaHistory) -> None:

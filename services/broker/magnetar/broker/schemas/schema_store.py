@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -51,7 +51,6 @@ from magnetar.common.metadata.store import (
     MetadataStore,
     Op,
     Put,
-    Versioned,
 )
 from magnetar.common.metadata.values import SchemaRecord, decode, encode
 from magnetar.common.naming.topic_name import TopicName
@@ -82,6 +81,9 @@ _PUT_ATTEMPTS_MAX: Final = 16
 
 _DELETED_WITH_TOPIC_MAX: Final = TXN_OPS_MAX - 16
 """Maximum versions deleted in the transaction that deletes their topic, which has other operations, too."""
+
+_ERASED_AT_ONCE_MAX: Final = TXN_OPS_MAX - 2
+"""Maximum versions that one transaction erases, besides its guards."""
 
 INLINE_BYTES_MAX: Final = 16 << 10
 """Bytes of definitions that are compared on the event loop; larger comparisons run in a thread."""
@@ -283,13 +285,35 @@ class SchemaStore:
                         return await self._append(topic, history, SchemaRecord(type=DELETED))
                     except (VersionMismatch, UnknownOutcome):
                         continue
-        raise _too_many(topic)
+            raise _too_many(topic)
 
     async def erase(self, topic: TopicName) -> None:
-        """Deletes every version: published messages lose their schemas, and numbering starts again at 0."""
+        """Deletes every version: published messages lose their schemas, and numbering starts again at 0.
+
+        Raises MetadataError.
+        """
         with self._deleting(topic):
-            await self._delete((await self._metadata.children(self._keys.schemas_prefix(topic))).items)
-            self.forget(topic)
+            async with self._turn(topic):
+                for _ in range(_PUT_ATTEMPTS_MAX):
+                    history = await self._fresh(topic)
+                    try:
+                        await self._erase(topic, history)
+                        return
+                    except (VersionMismatch, UnknownOutcome):
+                        continue  # a version was added meanwhile, or it is not known what was deleted
+            raise _too_many(topic)
+
+    async def _erase(self, topic: TopicName, history: SchemaHistory) -> None:
+        """Deletes the versions of a history, oldest first, while it is complete."""
+        following = Check(self._keys.schema(topic, history.next_version), ABSENT)
+        keys = [self._keys.schema(topic, each.version) for each in history.records]
+        for first in range(0, len(keys), _ERASED_AT_ONCE_MAX):
+            chunk = keys[first : first + _ERASED_AT_ONCE_MAX]
+            ops: list[Op] = [Delete(key) for key in chunk if key != history.latest_key]
+            latest = Delete if history.latest_key in chunk else Check
+            ops.append(latest(history.latest_key, history.latest_key_version))
+            await self._metadata.commit([*ops, following])
+        self.forget(topic)
 
     async def deletions(self, topic: TopicName) -> list[Op]:
         """Returns the operations that delete every version, for the transaction that deletes the topic.
@@ -298,12 +322,10 @@ class SchemaStore:
         transaction are deleted at once.
         """
         items = (await self._metadata.children(self._keys.schemas_prefix(topic))).items
-        await self._delete(items[:-_DELETED_WITH_TOPIC_MAX])
+        surplus = items[:-_DELETED_WITH_TOPIC_MAX]
+        for first in range(0, len(surplus), TXN_OPS_MAX):
+            await self._metadata.commit([Delete(item.key) for item in surplus[first : first + TXN_OPS_MAX]])
         return [Delete(item.key) for item in items[-_DELETED_WITH_TOPIC_MAX:]]
-
-    async def _delete(self, items: Sequence[Versioned]) -> None:
-        for first in range(0, len(items), TXN_OPS_MAX):
-            await self._metadata.commit([Delete(item.key) for item in items[first : first + TXN_OPS_MAX]])
 
     @contextmanager
     def _deleting(self, topic: TopicName) -> Iterator[None]:
