@@ -1,4 +1,4 @@
-"""The mistakes that are planted in storage, one place of one file each."""
+"""The mistakes that are planted in storage and in the rules of schemas, one place of one file each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.mutations.bookie_mistakes import AUTO_RECOVERY, BOOKIE
 from tests.mutations.log_mistakes import GARBAGE, LOG
 from tests.mutations.mistake import Mistake
 from tests.mutations.quorum_mistakes import READING, RECOVERY, WRITING
+from tests.mutations.schema_mistakes import SCHEMAS
 from tests.mutations.topic_mistakes import TOPICS
 
 MISTAKES: Final[tuple[Mistake, ...]] = (
@@ -19,4 +20,5 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     *BOOKIE,
     *AUTO_RECOVERY,
     *TOPICS,
+    *SCHEMAS,
 )

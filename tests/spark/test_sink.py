@@ -76,6 +76,37 @@ def texts(client: pulsar.Client, topic: str) -> list[str]:
     return [message.data().decode().rstrip() for message in received(client, topic)]
 
 
+# With a schema
+
+
+@pytest.mark.parametrize("value_format", ["avro", "json"])
+def test_typed_values_are_written_with_a_schema_and_read_by_all_its_versions(
+    spark: SparkSession, client: pulsar.Client, server: SparkServer, sink: dict[str, str], value_format: str
+) -> None:
+    options = {**sink, "value.format": value_format}
+    for value in (
+        "named_struct('page', 'home', 'inner', named_struct('n', 1))",
+        "named_struct('shop', nullif('Oslo', ''), 'page', 'cart', 'inner', named_struct('n', 2))",
+    ):
+        spark.sql(f"SELECT {value} AS value").write.format("magnetar").options(**options).mode(
+            "append"
+        ).save()
+    versions = [message.schema_version() for message in received(client, sink["topic"])]
+    assert versions == ["\0" * 8, "\0" * 7 + "\1"]  # the client gives text
+    source = {
+        "offload.address": server.offload_address,
+        "service.url": sink["service.url"],
+        "topic": sink["topic"],
+        "value.format": "auto",
+    }
+    frame = spark.read.format("magnetar").options(**source).load()
+    assert (
+        frame.schema["value"].dataType.simpleString() == "struct<shop:string,page:string,inner:struct<n:int>>"
+    )
+    rows = frame.orderBy("ledger_id", "entry_id").select("value.*", "value.inner.n").collect()
+    assert [(row.shop, row.page, row.n) for row in rows] == [(None, "home", 1), ("Oslo", "cart", 2)]
+
+
 # One task, without Spark
 
 

@@ -51,12 +51,11 @@ def aliases_of(reader: AvroType) -> Aliases:
     return found
 
 
-def renamed(writer: AvroType, reader: AvroType) -> AvroType:
+def renamed(writer: AvroType, aliases: Aliases) -> AvroType:
     """Returns the writer's types under the reader's names; the writer itself if the reader has no aliases.
 
     Raises AliasCollision.
     """
-    aliases = aliases_of(reader)
     return _Renaming(aliases).of(writer) if aliases.types or aliases.fields else writer
 
 

@@ -10,6 +10,7 @@ depth is unlimited through references by name, need no recursion.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,12 +23,14 @@ from magnetar.common.schemas.avro_types import (
     Fixed,
     Map,
     Named,
+    Primitive,
     Record,
     Union,
     described,
     short_name,
 )
 from magnetar.common.schemas.field_path import ITEMS, VALUES, FieldPath, rendered
+from magnetar.common.schemas.parsed_definitions import ParsedDefinition
 
 PAIRS_MAX: Final = 500_000
 """Pairs of types that one check compares, over all versions: about a second."""
@@ -73,17 +76,17 @@ class PairBudget:
             )
 
 
-def misfit_of(reader: AvroType, writer: AvroType, budget: PairBudget) -> Misfit | None:
+def misfit_of(reader: ParsedDefinition, writer: ParsedDefinition, budget: PairBudget) -> Misfit | None:
     """Returns the first place at which `reader` cannot read what `writer` wrote; None if it reads all.
 
     The two must not be equal definitions: those are readable, whatever their aliases say. Raises
     IncompatibleSchema when the comparison is too large.
     """
     try:
-        writer = renamed(writer, reader)
+        written = renamed(writer.root, reader.aliases)
     except AliasCollision as error:
         return Misfit(rendered(None), str(error))
-    return _Comparison(budget).misfit(reader, writer)
+    return _Comparison(budget).misfit(reader.root, written)
 
 
 class _Comparison:
@@ -124,11 +127,8 @@ class _Comparison:
                 pair = (id(reader), id(writer))
                 if pair not in met:
                     met.add(pair)
-                    waiting.extend(
-                        (reader.fields[name].type, field.type, (path, f".{name}"))
-                        for name, field in reversed(writer.fields.items())
-                        if name in reader.fields
-                    )
+                    self._budget.spend(len(writer.fields))
+                    waiting.extend(_common_fields(reader, writer, path))
         return None
 
     def _branch(self, reader: Union, writer: AvroType) -> AvroType | None:
@@ -219,6 +219,16 @@ class _Comparison:
                         return False
                     waiting.extend((fields[name].type, written_fields[name].type) for name in fields)
         return True
+
+
+def _common_fields(
+    reader: Record, writer: Record, path: FieldPath
+) -> Iterator[tuple[AvroType, AvroType, FieldPath]]:
+    """Yields the fields that both records have, the last one first, but for those of one primitive type."""
+    for name, field in reversed(writer.fields.items()):
+        own = reader.fields.get(name)
+        if own is not None and not (isinstance(field.type, Primitive) and own.type.kind == field.type.kind):
+            yield own.type, field.type, (path, f".{name}")
 
 
 def _direct_misfit(reader: AvroType, writer: AvroType) -> tuple[str, str] | None:

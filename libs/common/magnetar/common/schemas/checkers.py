@@ -11,7 +11,7 @@ from magnetar.common.errors import InvalidSchema
 from magnetar.common.schemas import key_value
 from magnetar.common.schemas.avro_parser import parse_json
 from magnetar.common.schemas.avro_resolution import Misfit, PairBudget, misfit_of
-from magnetar.common.schemas.avro_types import Record, Union, walk
+from magnetar.common.schemas.avro_types import Union
 from magnetar.common.schemas.definition import AVRO_TYPES, SchemaDefinition, SchemaType, shown, type_name
 from magnetar.common.schemas.field_path import rendered
 from magnetar.common.schemas.parsed_definitions import ParsedDefinition, parsed_definition
@@ -129,14 +129,8 @@ _WITHOUT_DEFINITION: Final = (
 def _checked_avro(data: bytes) -> ParsedDefinition:
     """Parses an Avro definition, with defaults that can be encoded. Raises InvalidSchema."""
     parsed = parsed_definition(data)
-    for each in walk(parsed.root):
-        if not isinstance(each, Record):
-            continue
-        for field in each.fields.values():
-            if field.default_problem:
-                raise InvalidSchema(
-                    f"{each.name}.{field.name}: the default is invalid: {field.default_problem}"
-                )
+    if parsed.default_problem:
+        raise InvalidSchema(parsed.default_problem)
     return parsed
 
 
@@ -160,7 +154,7 @@ def _json_schema(data: bytes) -> dict[str, Any] | None:
 
 def _avro_misfit(reader: SchemaDefinition, writer: SchemaDefinition, comparison: Comparison) -> Misfit | None:
     read, written = parsed_definition(reader.data), parsed_definition(writer.data)
-    return None if read.digest == written.digest else misfit_of(read.root, written.root, comparison.budget)
+    return None if read.digest == written.digest else misfit_of(read, written, comparison.budget)
 
 
 def _json_misfit(reader: SchemaDefinition, writer: SchemaDefinition, comparison: Comparison) -> Misfit | None:

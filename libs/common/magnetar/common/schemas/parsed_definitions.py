@@ -11,6 +11,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
+from magnetar.common.schemas.avro_aliases import Aliases, aliases_of
 from magnetar.common.schemas.avro_parser import parse_avro
 from magnetar.common.schemas.avro_types import (
     Array,
@@ -22,6 +23,7 @@ from magnetar.common.schemas.avro_types import (
     Primitive,
     Record,
     Union,
+    walk,
 )
 
 CACHED_BYTES_MAX: Final = 8 << 20
@@ -30,10 +32,14 @@ CACHED_BYTES_MAX: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class ParsedDefinition:
-    """A definition's types, and a digest that equal definitions share."""
+    """A definition's types, and what checks ask of them again and again."""
 
     root: AvroType
     digest: bytes
+    """A digest that equal definitions share."""
+    aliases: Aliases
+    default_problem: str
+    """The first field whose default cannot be encoded, with the reason; empty without one."""
 
 
 class DefinitionCache:
@@ -54,7 +60,7 @@ class DefinitionCache:
         found = self._old.get(key)
         if found is None:
             root = parse_avro(text)
-            found = ParsedDefinition(root, digest_of(root))
+            found = ParsedDefinition(root, digest_of(root), aliases_of(root), _default_problem(root))
         if len(text) <= self._generation_bytes_max:
             if self._young_bytes + len(text) > self._generation_bytes_max:
                 self._old, self._young, self._young_bytes = self._young, {}, 0
@@ -69,6 +75,15 @@ _CACHE: Final = DefinitionCache()
 def parsed_definition(text: bytes) -> ParsedDefinition:
     """Parses a definition, or returns it from the process's cache. Raises InvalidSchema."""
     return _CACHE.get(text)
+
+
+def _default_problem(root: AvroType) -> str:
+    records = (each for each in walk(root) if isinstance(each, Record))
+    for record in records:
+        for field in record.fields.values():
+            if field.default_problem:
+                return f"{record.name}.{field.name}: the default is invalid: {field.default_problem}"
+    return ""
 
 
 def digest_of(root: AvroType) -> bytes:

@@ -2,7 +2,7 @@
 
 Pure functions on a schema and the topic's history. Verdicts are those of Apache Pulsar 4.0's brokers, except
 where docs/schemas.md says otherwise. A check takes milliseconds for common definitions, up to a second for
-a long history: run it outside of the event loop when `is_costly` says so.
+a long history: run large ones outside of the event loop.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from magnetar.common.schemas.definition import SchemaDefinition, SchemaType, typ
 
 Versions: TypeAlias = Sequence[tuple[int, SchemaDefinition]]
 """A topic's history, oldest version first. A definition of type NONE marks the deletion of those before."""
-
-_COSTLY_BYTES: Final = 64 << 10
 
 
 class Strategy(StrEnum):
@@ -79,13 +77,6 @@ def find(definition: SchemaDefinition, history: Versions) -> int | None:
     """Returns the first version since the last deletion with the same schema; None without one."""
     wanted = identity(definition)
     return next((version for version, each in since_deletion(history) if identity(each) == wanted), None)
-
-
-def is_costly(definition: SchemaDefinition, history: Versions, strategy: Strategy) -> bool:
-    """Whether a check may take more than about 10 ms: large definitions, or many of them."""
-    versions = since_deletion(history)
-    compared = versions if strategy in _TRANSITIVE else versions[-1:]
-    return len(definition.data) + sum(len(each.data) for _, each in compared) > _COSTLY_BYTES
 
 
 def check_put(new: SchemaDefinition, history: Versions, strategy: Strategy) -> None:
