@@ -26,7 +26,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.schemas.definition import SchemaDefinition
 from magnetar.common.schemas.rules import Strategy, Versions, check_put, find
 from magnetar.common.wire.pulsar_pb2 import Schema
-from magnetar.sim.loop import SimClock, SimLoop
+from magnetar.sim.loop import SimClock, SimLoop, run
 from magnetar.sim.metadata import MetadataFaults, SimMetadataServer, SimMetadataStore
 
 KEYS: Final = Keys("sim")
@@ -172,3 +172,17 @@ class SchemaWorkload:
     def _check_appended(self, new: SchemaDefinition, history: Versions) -> None:
         assert find(new, history) is None, f"{new} is there already in {history}"
         check_put(new, history, Strategy.BACKWARD)
+
+
+def simulated(seed: int, *, faults: bool, steps: int = 60) -> SchemaWorkload:
+    """Runs and checks a workload. Raises AssertionError for a broken promise."""
+    loop = SimLoop(seed)
+    made: list[SchemaWorkload] = []
+
+    async def main() -> None:
+        made.append(SchemaWorkload(loop, faults=faults))
+        await made[0].drive(steps)
+
+    run(loop, main())
+    made[0].check()
+    return made[0]
