@@ -8,6 +8,7 @@ from tests.mutations.bookie_mistakes import AUTO_RECOVERY, BOOKIE
 from tests.mutations.log_mistakes import GARBAGE, LOG
 from tests.mutations.mistake import Mistake
 from tests.mutations.quorum_mistakes import READING, RECOVERY, WRITING
+from tests.mutations.registry_mistakes import REGISTRY
 from tests.mutations.schema_mistakes import SCHEMAS
 from tests.mutations.topic_mistakes import TOPICS
 
@@ -21,4 +22,5 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     *AUTO_RECOVERY,
     *TOPICS,
     *SCHEMAS,
+    *REGISTRY,
 )
