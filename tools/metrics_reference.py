@@ -20,8 +20,10 @@ from magnetar.bookie.metrics import MetricsPage as BookieMetricsPage
 from magnetar.broker.config import BrokerConfig, MetricsConfig
 from magnetar.broker.message_drops import Drops, NonPersistentSubscriptionStats
 from magnetar.broker.metrics.page import MetricsPage
+from magnetar.broker.schemas.figures import SUMMARIES as SCHEMA_SUMMARIES
 from magnetar.broker.stats import ProducerStats, SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.limits.dispatch_rate import BYTES, MESSAGES, OF_TOPIC
+from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
 
@@ -132,6 +134,8 @@ def parse(exposition: str) -> Iterator[Row]:
 
 def rendered_page() -> str:
     """The page of a broker with one of everything, with something of what is seldom shown."""
+    for _, _, figures in SCHEMA_SUMMARIES:
+        figures.succeeded(NamespaceName("any", "any"), 0, 0)
     stats = NonPersistentSubscriptionStats(expired_at_ms=1, drops=Drops(rate=1))
     stats.count_throttled(OF_TOPIC, MESSAGES)
     stats.count_throttled(OF_TOPIC, BYTES)

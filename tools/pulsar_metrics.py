@@ -14,10 +14,6 @@ WHY: Final[tuple[tuple[str, str], ...]] = (
     (r"pulsar_txn_.*", "there are no transactions yet"),
     (r"pulsar_resource_group_.*", "there are no resource groups"),
     (
-        r"pulsar_schema_(get|put)_ops_latency",
-        "schemas are kept in metadata: `pulsar_metadata_store_ops_latency_ms`",
-    ),
-    (
         r"pulsar_ml_cache_pool_.*|pulsar_lb_directMemory_usage",
         "there is no memory besides the process's own: `process_resident_memory_bytes`, "
         "`magnetar_memory_budget_bytes`",

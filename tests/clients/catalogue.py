@@ -33,6 +33,8 @@ class Verb(StrEnum):
     """`terminate TOPIC`."""
     DEDUPLICATE = "deduplicate"
     """`deduplicate TOPIC`: turn deduplication on; done once the topic's broker applies it."""
+    ENFORCE = "enforce"
+    """`enforce TOPIC`: refuse producers without a schema, soon after this is done."""
     BACKLOG = "backlog"
     """`backlog TOPIC SUBSCRIPTION`: the value is the number of entries not acknowledged."""
     MOVE = "move"
@@ -243,6 +245,30 @@ _SCHEMAS: Final = (
     Scenario("schema-key-value", "keys and values of a KEY_VALUE schema come back"),
     Scenario(
         "schema-auto", "a consumer without knowledge of the AVRO schema reads its fields (AUTO_CONSUME)"
+    ),
+    Scenario(
+        "schema-auto-produce",
+        "a producer that takes the topic's schema (AUTO_PRODUCE) sends encoded bytes, which come back as a"
+        " record with the topic's version; bytes of another form fail at their sender",
+    ),
+    Scenario(
+        "schema-evolution",
+        "a record schema with one more field, which has a default, is the next version; messages of both"
+        " versions come back with their version, and the first schema is the first version still",
+    ),
+    Scenario(
+        "schema-refused",
+        "a producer with a field more that has no default, one with a schema of another type, and a consumer"
+        " with such a schema are refused as incompatible; the producer before them goes on",
+    ),
+    Scenario(
+        "schema-first-consumer",
+        "the first consumer of a topic, behind one of AUTO_CONSUME where the library says so to brokers,"
+        " brings the topic's schema: a producer with another is refused, one with the same is taken",
+    ),
+    Scenario(
+        "schema-enforced",
+        "after `enforce` a producer without a schema is refused, and one with the topic's schema is taken",
     ),
 )
 

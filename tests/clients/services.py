@@ -57,6 +57,8 @@ class Service:
                     f"deduplication is applied to {topic}",
                     APPLIED_SECONDS_MAX,
                 )
+            case Verb.ENFORCE:
+                rest.do("POST", f"{path}/schemaValidationEnforced", True)
             case Verb.BACKLOG:
                 return str(_backlog(rest, path, more[0]))
             case Verb.MOVE:

@@ -108,6 +108,12 @@ def test_schemas(asked: Asked, attempt: Try, rest: Rest, namespace: str, tmp_pat
     assert attempt(f"schemas get {topic}").exit_code == 1
     assert asked(f"schemas upload {topic} -f {file}") == {"version": 0}
     assert asked(f"schemas compatibility {topic} -f {file}")["compatibility"] is True
+    string = tmp_path / "string.json"
+    string.write_text('{"type": "STRING", "schema": ""}')
+    refused = attempt(f"schemas compatibility {topic} -f {string}")
+    assert refused.exit_code == 1
+    assert json.loads(refused.stdout)["compatibility"] is False
+    assert "FULL" in attempt(f"schemas upload {topic} -f {string}").stderr
     found = asked(f"schemas get {topic}")
     assert (found["type"], found["data"], found["properties"]) == ("AVRO", definition, {"a": "b"})
     assert asked(f"schemas get {topic} -v 0") == found
@@ -120,3 +126,11 @@ def test_schemas(asked: Asked, attempt: Try, rest: Rest, namespace: str, tmp_pat
     assert attempt(f"schemas get {topic} -v 0").exit_code == 1
     file.write_text("no JSON")
     assert attempt(f"schemas upload {topic} -f {file}").exit_code == 2
+    module = tmp_path / "extracted_readings.py"
+    module.write_text("from dataclasses import dataclass\n\n@dataclass\nclass Reading:\n    value: int\n")
+    extract = f"schemas extract {topic} -c extracted_readings:Reading --path {tmp_path} --type json"
+    assert asked(f"{extract} --dry-run")["type"] == "JSON"
+    assert attempt(f"schemas get {topic}").exit_code == 1, "a dry run uploads nothing"
+    assert asked(extract) == {"version": 0}
+    assert json.loads(asked(f"schemas get {topic}")["data"])["name"] == "Reading"
+    assert attempt(f"schemas extract {topic}").exit_code == 2

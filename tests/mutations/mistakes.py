@@ -8,6 +8,8 @@ from tests.mutations.bookie_mistakes import AUTO_RECOVERY, BOOKIE
 from tests.mutations.log_mistakes import GARBAGE, LOG
 from tests.mutations.mistake import Mistake
 from tests.mutations.quorum_mistakes import READING, RECOVERY, WRITING
+from tests.mutations.registry_mistakes import REGISTRY
+from tests.mutations.schema_mistakes import SCHEMAS
 from tests.mutations.security_mistakes import SECURITY
 from tests.mutations.topic_mistakes import TOPICS
 
@@ -21,6 +23,8 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     *AUTO_RECOVERY,
     *TOPICS,
     *SECURITY,
+    *SCHEMAS,
+    *REGISTRY,
 )
 
 GROUPS: Final[dict[str, tuple[Mistake, ...]]] = {"security": SECURITY}

@@ -17,7 +17,7 @@ from magnetar.broker.control.bundle_handover import HandOver
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.policies.policy_store import PolicyStore
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry

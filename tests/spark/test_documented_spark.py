@@ -19,7 +19,15 @@ from tests.integration.harness import ROOT, magnetar_command
 from tests.spark.servers import SparkServer, pulsar_client, read_all
 
 PAGE = (ROOT / "docs/spark.md").read_text(encoding="utf-8")
-FOLLOWED = ("In five minutes", "Ask the files", "Topics as tables", "Streams", "Writing to topics", "Jobs")
+FOLLOWED = (
+    "In five minutes",
+    "Ask the files",
+    "Topics as tables",
+    "Streams",
+    "Writing to topics",
+    "Typed values",
+    "Jobs",
+)
 JOB_SECONDS_MAX = 200
 
 
@@ -110,6 +118,10 @@ def test_the_page_can_be_followed_from_top_to_bottom(followed: tuple[Reader, Spa
     assert "100 customers" in printed["Ask the files"]
     assert "customer-" in printed["Topics as tables"]
     assert "50000" in printed["Streams"]
+    assert re.findall(r"\| *(\w+)\| *(\w+)\|", printed["Typed values"])[1:] == [
+        ("cart", "Oslo"),
+        ("home", "NULL"),
+    ]
     with pulsar_client(server.endpoint) as client:
         orders = read_all(client, "orders", 50_000)
         totals = read_all(client, "totals", 1_000)

@@ -16,6 +16,7 @@ from typing import Any
 import pulsar
 import pyarrow as pa
 import pytest
+from magnetar.client.errors import Refused
 from magnetar.spark import register
 from magnetar.spark.sink import producer
 from magnetar.spark.sink.entries import WINDOW_BYTES
@@ -24,9 +25,11 @@ from magnetar.spark.sink.options import SinkOptions
 from magnetar.spark.sink.producer import NameBusy
 from magnetar.spark.sink.routing import HASHES
 from magnetar.spark.sink.sequence_numbers import BATCHES, RowsDiffer
+from magnetar.spark.sink.value_schema import value_schema
 from magnetar.spark.sink.write_task import TaskIdentity, Written, write_rows
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 from pyspark.taskcontext import TaskContext
 
 from tests.integration.harness import ROOT
@@ -74,6 +77,37 @@ def received(client: pulsar.Client, topic: str) -> list[pulsar.Message]:
 
 def texts(client: pulsar.Client, topic: str) -> list[str]:
     return [message.data().decode().rstrip() for message in received(client, topic)]
+
+
+# With a schema
+
+
+@pytest.mark.parametrize("value_format", ["avro", "json"])
+def test_typed_values_are_written_with_a_schema_and_read_by_all_its_versions(
+    spark: SparkSession, client: pulsar.Client, server: SparkServer, sink: dict[str, str], value_format: str
+) -> None:
+    options = {**sink, "value.format": value_format}
+    for value in (
+        "named_struct('page', 'home', 'inner', named_struct('n', 1))",
+        "named_struct('shop', nullif('Oslo', ''), 'page', 'cart', 'inner', named_struct('n', 2))",
+    ):
+        spark.sql(f"SELECT {value} AS value").write.format("magnetar").options(**options).mode(
+            "append"
+        ).save()
+    versions = [message.schema_version() for message in received(client, sink["topic"])]
+    assert versions == ["\0" * 8, "\0" * 7 + "\1"]  # the client gives text
+    source = {
+        "offload.address": server.offload_address,
+        "service.url": sink["service.url"],
+        "topic": sink["topic"],
+        "value.format": "auto",
+    }
+    frame = spark.read.format("magnetar").options(**source).load()
+    assert (
+        frame.schema["value"].dataType.simpleString() == "struct<shop:string,page:string,inner:struct<n:int>>"
+    )
+    rows = frame.orderBy("ledger_id", "entry_id").select("value.*", "value.inner.n").collect()
+    assert [(row.shop, row.page, row.n) for row in rows] == [(None, "home", 1), ("Oslo", "cart", 2)]
 
 
 # One task, without Spark
@@ -236,6 +270,22 @@ def test_a_broker_that_does_not_say_whether_it_deduplicates_is_found_out_by_one_
     with pytest.raises(NotDeduplicated, match="One message was published to find out"):
         write_rows(batches(5), options_of(server, topic), identity())
     assert texts(client, topic) == ["0"]
+
+
+def test_a_schema_that_the_topic_refuses_fails_before_anything_is_published(
+    server: SparkServer, client: pulsar.Client, topic: str
+) -> None:
+    def write(kind: DataType, value: Any) -> Written:
+        schema = value_schema("avro", "", StructType([StructField("a", kind, nullable=False)]))
+        batch = pa.RecordBatch.from_pydict({"value": [{"a": value}]})
+        return write_rows([batch], options_of(server, topic), identity(), schema)
+
+    assert write(IntegerType(), 1) == Written(1, 0)
+    with pytest.raises(
+        Refused, match=r"strategy FULL: .* version 0 wrote: Value\.a: int cannot be read as string"
+    ):
+        write(StringType(), "x")
+    assert len(received(client, topic)) == 1
 
 
 def test_a_topic_that_deduplicates_no_more_ends_a_task_that_comes_back_to_it(

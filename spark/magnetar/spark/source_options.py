@@ -42,7 +42,7 @@ OPTIONS: Final[dict[str, str]] = {
     "offload.certificate": "The job's certificate for brokers and bookies, a PEM file there.",
     "offload.key": "The key of the certificate, a PEM file there.",
     "offload.server.name": "Name in services' certificates, where it is not the host of their address.",
-    "service.url": "pulsar:// or pulsar+ssl:// URL; only for subscriptions and for versions of Avro schemas.",
+    "service.url": "pulsar:// or pulsar+ssl:// URL; only for subscriptions and for all versions of a schema.",
     "auth.token": "Token for service.url; not set: MAGNETAR_TOKEN of the environment where it is used.",
     "tls.trust.certs.file": "Trusted CA certificates for pulsar+ssl:// (PEM file).",
     "tls.allow.insecure": "true: accept any certificate for any host name.",
@@ -58,7 +58,7 @@ OPTIONS: Final[dict[str, str]] = {
     "ending.time": "Likewise, exclusive.",
     "columns": "Comma-separated columns to read; not set: all but encryption_keys.",
     "value.format": "raw (default: no column value), string, json, avro, or auto: "
-    "as the topic's schema says.",
+    "as the versions of the topic's schema say.",
     "value.schema": "Of value: a DDL text such as 'a INT, b STRING', or an Avro schema.",
     "value.errors": "null (default: a payload that cannot be decoded gives a null) or fail.",
     "chunks": "join (default: one row for a message in chunks, where its last chunk is) or keep.",

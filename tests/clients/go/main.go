@@ -76,6 +76,11 @@ var scenarios = []scenario{
 	{"schema-protobuf-native", schemaProtobufNative, calmBound},
 	{"schema-key-value", schemaKeyValue, calmBound},
 	{"schema-auto", schemaAuto, calmBound},
+	{"schema-auto-produce", schemaAutoProduce, calmBound},
+	{"schema-evolution", schemaEvolution, calmBound},
+	{"schema-refused", schemaRefused, calmBound},
+	{"schema-first-consumer", schemaFirstConsumer, calmBound},
+	{"schema-enforced", schemaEnforced, calmBound},
 	{"moved", moved, disruptiveBound},
 	{"killed", killed, disruptiveBound},
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"reflect"
+	"strings"
+	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
 	"google.golang.org/protobuf/proto"
@@ -138,4 +141,98 @@ func schemaAuto(t *trial) {
 	expected := map[string]any{"sensor": "roof", "number": int64(-7), "tags": []any{"warm", "wet"}}
 	t.ensure(reflect.DeepEqual(got, expected), "the fields are %v instead of %v", got, expected)
 	t.ack(consumer, message)
+}
+
+func schemaAutoProduce(t *trial) {
+	t.lacks("no AUTO_PRODUCE schema in this client")
+}
+
+// withField gives the definition of readings with a string more, and more about that field.
+func withField(t *trial, more string) pulsar.Schema {
+	definition := strings.Replace(recordDefinition, "\n]}", `, {"name": "place", "type": "string"`+more+"}\n]}", 1)
+	t.ensure(definition != recordDefinition, "the definition has another end")
+	schema, err := pulsar.NewAvroSchemaWithValidation(definition, nil)
+	t.must(err, "making the schema")
+	return schema
+}
+
+func readingSchema(t *trial) pulsar.Schema {
+	schema, err := pulsar.NewAvroSchemaWithValidation(recordDefinition, nil)
+	t.must(err, "making the schema")
+	return schema
+}
+
+func (t *trial) ensureIncompatible(what string, err error) {
+	t.ensure(err != nil, "%s was not refused", what)
+	t.ensure(strings.Contains(err.Error(), "IncompatibleSchema"), "%s was refused with %v", what, err)
+}
+
+func schemaEvolution(t *trial) {
+	consumer := t.consumer(earliest(pulsar.Exclusive))
+	type placed struct {
+		Sensor string   `avro:"sensor"`
+		Number int64    `avro:"number"`
+		Tags   []string `avro:"tags"`
+		Place  string   `avro:"place"`
+	}
+	later := placed{"roof", -7, []string{"warm", "wet"}, "Rome"}
+	t.send(t.producer(pulsar.ProducerOptions{Schema: readingSchema(t)}), &pulsar.ProducerMessage{Value: readings[0]})
+	evolved := withField(t, `, "default": ""`)
+	t.send(t.producer(pulsar.ProducerOptions{Schema: evolved}), &pulsar.ProducerMessage{Value: later})
+	t.send(t.producer(pulsar.ProducerOptions{Schema: readingSchema(t)}), &pulsar.ProducerMessage{Value: readings[1]})
+	messages := t.receiveMany(consumer, 3)
+	first, second, third := messages[0].SchemaVersion(), messages[1].SchemaVersion(), messages[2].SchemaVersion()
+	t.ensure(!bytes.Equal(first, second), "both schemas have version %v", first)
+	t.ensure(bytes.Equal(first, third), "the first schema has versions %v and %v", first, third)
+	var got placed
+	t.must(messages[1].GetSchemaValue(&got), "decoding")
+	t.ensure(reflect.DeepEqual(got, later), "%v came back as %v", later, got)
+}
+
+func schemaRefused(t *trial) {
+	producer := t.producer(pulsar.ProducerOptions{Schema: readingSchema(t)})
+	t.send(producer, &pulsar.ProducerMessage{Value: readings[0]})
+	for _, schema := range []pulsar.Schema{withField(t, ""), pulsar.NewStringSchema(nil)} {
+		_, err := t.tryProducer(pulsar.ProducerOptions{Schema: schema})
+		t.ensureIncompatible("a producer", err)
+	}
+	options := earliest(pulsar.Exclusive)
+	options.Schema = pulsar.NewStringSchema(nil)
+	_, err := t.tryConsumer(options)
+	t.ensureIncompatible("a consumer", err)
+	t.send(producer, &pulsar.ProducerMessage{Value: readings[1]})
+	options.Schema = readingSchema(t)
+	for number, message := range t.receiveMany(t.consumer(options), 2) {
+		got, err := decodeReading(message)
+		t.must(err, "decoding")
+		t.ensure(sameReading(got, readings[number]), "%v came back as %v", readings[number], got)
+	}
+}
+
+func schemaFirstConsumer(t *trial) {
+	options := earliest(pulsar.Exclusive)
+	options.Schema = readingSchema(t)
+	consumer := t.consumer(options)
+	_, err := t.tryProducer(pulsar.ProducerOptions{Schema: pulsar.NewStringSchema(nil)})
+	t.ensureIncompatible("a producer", err)
+	t.send(t.producer(pulsar.ProducerOptions{Schema: readingSchema(t)}), &pulsar.ProducerMessage{Value: readings[0]})
+	t.receive(consumer)
+}
+
+func schemaEnforced(t *trial) {
+	t.producer(pulsar.ProducerOptions{Schema: readingSchema(t)})
+	t.producer(pulsar.ProducerOptions{}).Close()
+	t.ask("enforce", t.topic)
+	end := time.Now().Add(receiveBound)
+	for {
+		producer, err := t.tryProducer(pulsar.ProducerOptions{})
+		if err != nil {
+			t.ensureIncompatible("a producer without a schema", err)
+			break
+		}
+		producer.Close()
+		t.ensure(time.Now().Before(end), "a producer without a schema is still taken")
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.send(t.producer(pulsar.ProducerOptions{Schema: readingSchema(t)}), &pulsar.ProducerMessage{Value: readings[0]})
 }

@@ -3,7 +3,7 @@
 // This library registers a schema with the broker and leaves the encoding to the application: here it is done by hand.
 'use strict';
 
-const { Lacks, assert, receive } = require('./harness');
+const { Lacks, assert, receive, until } = require('./harness');
 
 const FIELDS = [{ name: 'name', type: 'string' }, { name: 'age', type: 'int' }];
 const RECORD = JSON.stringify({ type: 'record', name: 'Person', fields: FIELDS });
@@ -64,6 +64,69 @@ async function auto(scene) {
   throw new Lacks('an AUTO_CONSUME consumer gets the bytes, and no call of this client gives the schema');
 }
 
+async function autoProduce() {
+  throw new Lacks('no AUTO_PRODUCE schema in this client');
+}
+
+const PERSON = { schemaType: 'Avro', schema: RECORD };
+
+/** The schema of persons with a string more, and what else there is about that field. */
+function withCity(more) {
+  const fields = [...FIELDS, { name: 'city', type: 'string', ...more }];
+  return { schemaType: 'Avro', schema: JSON.stringify({ type: 'record', name: 'Person', fields }) };
+}
+
+async function isIncompatible(attempt) {
+  try {
+    await attempt();
+  } catch (error) {
+    if (/IncompatibleSchema/.test(error.message)) return true;
+    throw error;
+  }
+  return false;
+}
+
+async function expectIncompatible(what, attempt) {
+  assert.ok(await isIncompatible(attempt), `${what} was not refused`);
+}
+
+async function evolution(scene) {
+  const consumer = await scene.consumer();
+  const city = Buffer.concat([toAvro(PEOPLE[0]), Buffer.of(8), Buffer.from('Rome')]);
+  const sent = [[PERSON, toAvro(PEOPLE[0])], [withCity({ default: '' }), city], [PERSON, toAvro(PEOPLE[1])]];
+  for (const [schema, data] of sent) await (await scene.producer({ schema })).send({ data });
+  const received = await receive(consumer, sent.length);
+  assert.deepEqual(received.map((message) => message.getData()), sent.map(([, data]) => data));
+}
+
+async function refused(scene) {
+  const producer = await scene.producer({ schema: PERSON });
+  await producer.send({ data: toAvro(PEOPLE[0]) });
+  for (const schema of [withCity({}), { schemaType: 'String' }]) {
+    await expectIncompatible('a producer', () => scene.producer({ schema }));
+  }
+  await expectIncompatible('a consumer', () => scene.consumer({ schema: { schemaType: 'String' } }));
+  await producer.send({ data: toAvro(PEOPLE[1]) });
+  const received = await receive(await scene.consumer({ schema: PERSON }), 2);
+  assert.deepEqual(received.map((message) => fromAvro(message.getData())), PEOPLE);
+}
+
+async function firstConsumer(scene) {
+  const consumer = await scene.consumer({ schema: PERSON });
+  await expectIncompatible('a producer', () => scene.producer({ schema: { schemaType: 'String' } }));
+  await (await scene.producer({ schema: PERSON })).send({ data: toAvro(PEOPLE[0]) });
+  assert.equal((await receive(consumer, 1)).length, 1);
+}
+
+async function enforced(scene) {
+  await scene.producer({ schema: PERSON });
+  await (await scene.producer()).close();
+  await scene.ask('enforce', scene.topic());
+  const attempt = async () => (await scene.producer()).close();
+  await until(() => isIncompatible(attempt), 'a producer without a schema is refused');
+  await (await scene.producer({ schema: PERSON })).send({ data: toAvro(PEOPLE[0]) });
+}
+
 module.exports = {
   'schema-string': thereAndBack({ schemaType: 'String' }, ['plain', '', 'größe 中文 🚀'], Buffer.from, String),
   'schema-int64': int64,
@@ -77,4 +140,9 @@ module.exports = {
   'schema-protobuf-native': protobufNative,
   'schema-key-value': keyValue,
   'schema-auto': auto,
+  'schema-auto-produce': autoProduce,
+  'schema-evolution': evolution,
+  'schema-refused': refused,
+  'schema-first-consumer': firstConsumer,
+  'schema-enforced': enforced,
 };

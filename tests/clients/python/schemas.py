@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pulsar
 from google.protobuf import api_pb2
 from pulsar import schema
 
-from tests.clients.python.harness import Lacks, Scene, expect_equal, receive
+from tests.clients.python.harness import Lacks, Scene, expect, expect_equal, receive, until
 
 
 class Person(schema.Record):  # type: ignore[misc]
@@ -16,6 +17,24 @@ class Person(schema.Record):  # type: ignore[misc]
     name = schema.String()
     age = schema.Integer()
     weights = schema.Array(schema.Double())
+
+
+class Evolved(schema.Record):  # type: ignore[misc]
+    """`Person` with a field more, which is null by default."""
+
+    name = schema.String()
+    age = schema.Integer()
+    weights = schema.Array(schema.Double())
+    city = schema.String(required_default=True)
+
+
+class Stricter(schema.Record):  # type: ignore[misc]
+    """`Person` with a field more that has no default."""
+
+    name = schema.String()
+    age = schema.Integer()
+    weights = schema.Array(schema.Double())
+    city = schema.String(required=True)
 
 
 def _there_and_back(scene: Scene, kind: Any, values: list[Any]) -> None:
@@ -63,3 +82,61 @@ def schema_key_value(scene: Scene) -> None:
 
 def schema_auto(scene: Scene) -> None:
     raise Lacks("no AUTO_CONSUME schema in this client")
+
+
+def schema_auto_produce(scene: Scene) -> None:
+    raise Lacks("no AUTO_PRODUCE schema in this client")
+
+
+def schema_evolution(scene: Scene) -> None:
+    consumer = scene.consumer()
+    people = [Person(name="Ada", age=36, weights=[])], [Evolved(name="Ada", age=36, weights=[], city="Rome")]
+    for kind, values in zip((Person, Evolved, Person), (*people, people[0]), strict=True):
+        scene.producer(schema=schema.AvroSchema(kind)).send(values[0])
+    versions = [message.schema_version() for message in receive(consumer, 3)]
+    expect(versions[0] != versions[1], f"both schemas have version {versions[0]!r}")
+    expect_equal(versions[2], versions[0], "version of the first schema, again")
+    reader = scene.consumer(subscription="reader", schema=schema.AvroSchema(Person))
+    expect_equal([message.value().name for message in receive(reader, 3)], ["Ada"] * 3, "names")
+
+
+def _expect_incompatible(what: str, attempt: Any) -> None:
+    try:
+        attempt()
+    except pulsar.IncompatibleSchema:
+        return
+    raise AssertionError(f"{what} was not refused")
+
+
+def schema_refused(scene: Scene) -> None:
+    producer = scene.producer(schema=schema.AvroSchema(Person))
+    producer.send(_people()[0])
+    for kind in (schema.AvroSchema(Stricter), schema.StringSchema()):
+        _expect_incompatible("a producer", lambda kind=kind: scene.producer(schema=kind))
+    _expect_incompatible("a consumer", lambda: scene.consumer(schema=schema.StringSchema()))
+    producer.send(_people()[1])
+    consumer = scene.consumer(schema=schema.AvroSchema(Person))
+    expect_equal([message.value() for message in receive(consumer, 2)], _people(), "values")
+
+
+def schema_first_consumer(scene: Scene) -> None:
+    consumer = scene.consumer(schema=schema.AvroSchema(Person))
+    _expect_incompatible("a producer", lambda: scene.producer(schema=schema.StringSchema()))
+    scene.producer(schema=schema.AvroSchema(Person)).send(_people()[0])
+    expect_equal(receive(consumer, 1)[0].value(), _people()[0], "value")
+
+
+def schema_enforced(scene: Scene) -> None:
+    scene.producer(schema=schema.AvroSchema(Person))
+    scene.producer().close()
+    scene.ask("enforce", scene.topic())
+
+    def is_refused() -> bool:
+        try:
+            scene.producer().close()
+        except pulsar.IncompatibleSchema:
+            return True
+        return False
+
+    until(is_refused, "a producer without a schema is refused")
+    scene.producer(schema=schema.AvroSchema(Person)).send(_people()[0])

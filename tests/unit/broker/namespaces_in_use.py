@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.schemas.rules import DEFAULT_RULES
 from magnetar.broker.tenancy import Tenancy
 from magnetar.common.metadata.keys import encode_name
 from magnetar.common.metadata.store import ABSENT
@@ -17,7 +18,7 @@ from tests.unit.broker.topics.world import ListeningPeer, Topics, subscribed
 
 DEMO = NamespaceName("acme", "demo")
 OTHER = NamespaceName("acme", "other")
-SCHEMA = pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json)
+SCHEMA = pb.Schema(name="s", schema_data=b"", type=pb.Schema.String)
 
 
 def tenancy_of(made: Topics) -> Tenancy:
@@ -40,7 +41,7 @@ async def furnish(made: Topics, name: NamespaceName = DEMO) -> None:
             await made.partitioned.create_partitioned(topic.base, 2, {})
         await subscribed(await made.load(topic.full), ListeningPeer())
     await made.load(f"non-persistent://{name}/n")
-    await made.schemas.put(TopicName.parse(f"{name}/t"), SCHEMA)
+    await made.schemas.put(TopicName.parse(f"{name}/t"), SCHEMA, DEFAULT_RULES)
     writer = PolicyWriter(made.process.metadata, KEYS)
     await writer.change_topic(TopicName.parse(f"{name}/t"), lambda own: setattr(own, "message_ttl_s", 5))
     system = KEYS.topic_head(TopicName.parse(f"persistent://{name}/__change_events"))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from magnetar.broker.config import BrokerConfig
+from magnetar.broker.schemas.rules import DEFAULT_RULES
 from magnetar.common.errors import (
     BeingDeleted,
     MetadataError,
@@ -173,7 +174,7 @@ def test_force_takes_everything_and_tells_clients() -> None:
             with pytest.raises(NamespaceNotFound):
                 await made.load(name)
         with pytest.raises(NamespaceNotFound):
-            await made.schemas.put(TopicName.parse(f"{DEMO}/t"), SCHEMA)
+            await made.schemas.put(TopicName.parse(f"{DEMO}/t"), SCHEMA, DEFAULT_RULES)
         assert_nothing_left(made.process.world)
         assert len([name for name in made.registry.loaded if str(OTHER) in name]) == 3
         assert topic.name.full not in made.registry.loaded

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 from magnetar.broker.deletions import Deletions
+from magnetar.broker.schemas.rules import DEFAULT_RULES
 from magnetar.common.errors import (
     MagnetarError,
     MetadataError,
@@ -69,7 +70,7 @@ def test_admins_and_clients_at_once_leave_a_namespace_or_nothing(seed: int) -> N
                 made.load(f"persistent://{DEMO}/t{number}"),
                 made.load(f"non-persistent://{DEMO}/t{number}"),
                 made.partitioned.create_partitioned(TopicName.parse(f"{DEMO}/q{number}"), 3, {}),
-                made.schemas.put(TopicName.parse(f"{DEMO}/t{number}"), SCHEMA),
+                made.schemas.put(TopicName.parse(f"{DEMO}/t{number}"), SCHEMA, DEFAULT_RULES),
             ]
 
         for _ in range(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -80,10 +81,71 @@ def upload(target: Target, topic: str, file: BinaryIO) -> None:
 @_TOPIC
 @_FILE
 @click.pass_obj
-def compatibility(target: Target, topic: str, file: BinaryIO) -> None:
-    """Check whether a schema is compatible with the schemas of a topic."""
+@click.pass_context
+def compatibility(context: click.Context, target: Target, topic: str, file: BinaryIO) -> None:
+    """Check whether a topic would take a schema; exit with 1 when it would not."""
     value = ask(target, "POST", f"{_path(topic)}/compatibility", _posted(file)).value
     show(target, f"Compatibility with {topic}", value)
+    if not value["compatibility"]:
+        context.exit(1)
+
+
+@schemas.command()
+@_TOPIC
+@click.option(
+    "--classname",
+    "-c",
+    default="",
+    help="Python class as MODULE:CLASS: a dataclass, or one with a class method schema().",
+)
+@click.option(
+    "--path",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    help="Directory to import the module from; default: the current one.",
+)
+@click.option(
+    "--type",
+    "-t",
+    "kind",
+    type=click.Choice(["avro", "json"], case_sensitive=False),
+    default="avro",
+    help="Schema type of a class.",
+)
+@click.option("--descriptor", type=click.File("rb"), default=None, help="File descriptor set, from protoc.")
+@click.option("--message", default="", help="Full name of a message in the file descriptor set.")
+@click.option("--dry-run", "-n", is_flag=True, help="Print the schema and do not upload it.")
+@click.pass_obj
+def extract(
+    target: Target,
+    topic: str,
+    classname: str,
+    directory: Path,
+    kind: str,
+    descriptor: BinaryIO | None,
+    message: str,
+    dry_run: bool,
+) -> None:
+    """Extract a schema from a Python class or a Protobuf message, and upload it."""
+    if bool(classname) == bool(descriptor) or bool(descriptor) != bool(message):
+        raise click.UsageError("give either --classname, or --descriptor and --message")
+    from magnetar.cli.admin.schema_extraction import NotExtracted, avro_definition, protobuf_definition
+
+    body: dict[str, Any]
+    try:
+        if descriptor is None:
+            body = {"type": kind.upper(), "schema": avro_definition(classname, directory.resolve())}
+        else:
+            body = {"type": "PROTOBUF_NATIVE", "schema": protobuf_definition(descriptor.read(), message)}
+    except NotExtracted as error:
+        raise click.UsageError(str(error)) from error
+    body["properties"] = {}
+    if dry_run:
+        show(target, f"Schema for {topic}", body)
+        return
+    value = ask(target, "POST", f"{_path(topic)}/schema", body).value
+    show(target, f"Schema of {topic}", value["version"])
 
 
 @schemas.command()

@@ -25,7 +25,7 @@ _NEXT: Final = {
     "or a type that several can share",
     ServerError.ProducerBusy: "another producer holds the topic or this name",
     ServerError.ProducerBlockedQuotaExceededError: "consumers have to catch up first",
-    ServerError.IncompatibleSchema: "the topic has a schema; only clients with that schema may use it",
+    ServerError.IncompatibleSchema: "change the schema as the reason says, or use one that the topic has",
     ServerError.TopicTerminatedError: "the topic takes no more messages",
 }
 

@@ -268,6 +268,14 @@ class NotSupportedYet(NotAllowed):
     """A feature of Pulsar that this version of Magnetar does not have."""
 
 
+class IncompatibleSchema(BrokerError):
+    """The topic's compatibility strategy does not take the schema, or the topic requires one."""
+
+
+class InvalidSchema(IncompatibleSchema):
+    """The data of a schema is not a definition of its type."""
+
+
 class Unauthorized(BrokerError):
     """The principal is not authorized for this operation."""
 

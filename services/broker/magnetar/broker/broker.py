@@ -34,7 +34,7 @@ from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.resource_quotas import ResourceQuotas
 from magnetar.broker.restored_metadata import RestoredMetadata
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import RateSampler
 from magnetar.broker.tenancy import Tenancy
@@ -53,6 +53,7 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.common.runtime.task_owner import TaskOwner
@@ -121,7 +122,8 @@ class Broker:
         else:
             self.ownership = cluster.ownership
             cluster.ownership.on_lost = self._bundle_lost
-        self.schemas = SchemaStore(metadata, keys)
+        self._schema_threads = ThreadPool(1, "schemas")
+        self.schemas = SchemaStore(metadata, keys, clock, self._schema_threads)
         self._ledgers = ledgers
         self._metadata = metadata
         self._keys = keys
@@ -230,6 +232,7 @@ class Broker:
         self.authorizer.start(Revocation(self.authorizer, self._clients, self._tasks.spawn).rights_changed)
         await self._restored.look()
         self._tasks.spawn(self._restored.follow(), "restored metadata")
+        self._tasks.spawn(self.schemas.follow(), "schemas")
         # Deletions that an earlier run recorded and did not finish are resumed before clients are served.
         await finish_intents(self._ledgers)
         self._tasks.spawn(self._finish_intents_for_ever(), "finish intents")
@@ -388,6 +391,7 @@ class Broker:
         if self.authenticator is not None:
             await self.authenticator.close()
         await self.cold.close()
+        self._schema_threads.close()
 
     # -- called by the admin API
 

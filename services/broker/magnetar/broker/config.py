@@ -13,6 +13,7 @@ from magnetar.broker.memory_config import MemoryConfig
 from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.broker.orphans.config import OrphanConfig
 from magnetar.broker.policies.config import PolicyConfig
+from magnetar.broker.schemas.config import schema_problems
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.topics.config import DeduplicationConfig, PublishConfig, TopicConfig
 from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
@@ -148,7 +149,8 @@ class BrokerConfig:
 
     def problems(self) -> list[str]:
         """Return contradictions between settings that are each valid."""
-        return (
-            authorization_problems(self.authentication.enabled, self.authorization)
-            + self.proxy_protocol.problems()
-        )
+        return [
+            *authorization_problems(self.authentication.enabled, self.authorization),
+            *self.proxy_protocol.problems(),
+            *schema_problems(self.policies.schemas),
+        ]

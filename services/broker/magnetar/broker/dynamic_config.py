@@ -54,6 +54,7 @@ DYNAMIC: Final = frozenset(
         "dispatcherMaxReadBatchSize",
         "forceDeleteNamespaceAllowed",
         "forceDeleteTenantAllowed",
+        "isAllowAutoUpdateSchemaEnabled",
         "keySharedLookAheadMsgInReplayThresholdPerConsumer",
         "keySharedLookAheadMsgInReplayThresholdPerSubscription",
         "maxConcurrentLookupRequest",

@@ -10,7 +10,7 @@ import io
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import fastavro
 import pyarrow as pa
 from magnetar.common.errors import MagnetarError
 from magnetar.spark.rows.avro_types import parse_avro, type_of_avro
+from magnetar.spark.rows.schema_merge import type_of_versions, under_aliases
 from magnetar.spark.rows.value_types import Fit, Unfit, fitting
 from magnetar.spark.source_options import BadOption, SourceOptions
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -78,8 +79,17 @@ NewestSchema = Callable[[], tuple[str, bytes]]
 """(type, definition) of the topic's newest schema; the type is empty when it has none."""
 
 
-def plan_values(options: SourceOptions, newest: NewestSchema) -> ValuePlan:
-    """Plan decoding from the options; `newest` is called only where it matters. Raises BadOption."""
+OlderSchemas = Callable[[str], Sequence[bytes]]
+"""Definitions of the topic's older versions of a type, newest first."""
+
+
+def plan_values(
+    options: SourceOptions, newest: NewestSchema, older: OlderSchemas = lambda _: ()
+) -> ValuePlan:
+    """Plan decoding from the options; the topic is asked only where it matters. Raises BadOption.
+
+    A type that comes from the topic is that of all its versions (schema_merge).
+    """
     strict = options.value_errors == "fail"
     kind = options.value_format
     if kind == "raw":
@@ -91,7 +101,7 @@ def plan_values(options: SourceOptions, newest: NewestSchema) -> ValuePlan:
     if kind == "auto" or not given or (kind == "avro" and not _is_json(given)):
         schema_type, schema = newest()
     if kind == "auto":
-        return _automatic(schema_type.upper(), schema, strict)
+        return _automatic(schema_type.upper(), schema, strict, older)
     if kind == "avro":
         written = given if _is_json(given) else schema.decode()
         if not written or (schema and schema_type.upper() not in ("AVRO", "")):
@@ -101,7 +111,12 @@ def plan_values(options: SourceOptions, newest: NewestSchema) -> ValuePlan:
             )
         if given and not _is_json(given):
             return ValuePlan("avro", None, _type_ddl(given), written, strict)
-        return ValuePlan("avro", type_of_avro(parse_avro(written)), "", written, strict)
+        kind_of_values = (
+            type_of_avro(parse_avro(written))
+            if given
+            else type_of_versions([schema, *older(schema_type)], aliases=True)
+        )
+        return ValuePlan("avro", kind_of_values, "", written, strict)
     if given:
         if not _is_json(given):
             return ValuePlan("json", None, _type_ddl(given), strict=strict)
@@ -111,12 +126,13 @@ def plan_values(options: SourceOptions, newest: NewestSchema) -> ValuePlan:
             f"the topic's schema is {schema_type or 'not there'}, so it does not say what its JSON holds; "
             "give value.schema, such as 'a INT, b STRING', or read value.format string"
         )
-    return ValuePlan("json", type_of_avro(parse_avro(schema)), strict=strict)
+    merged = type_of_versions([schema, *older(schema_type)], aliases=False)
+    return ValuePlan("json", merged, strict=strict)
 
 
-def _automatic(schema_type: str, schema: bytes, strict: bool) -> ValuePlan:
+def _automatic(schema_type: str, schema: bytes, strict: bool, older: OlderSchemas) -> ValuePlan:
     if schema_type in ("JSON", "AVRO"):
-        kind = type_of_avro(parse_avro(schema))
+        kind = type_of_versions([schema, *older(schema_type)], aliases=schema_type == "AVRO")
         return ValuePlan(schema_type.lower(), kind, "", schema.decode(), strict)
     if schema_type == "STRING":
         return ValuePlan("string", StringType(), strict=strict)
@@ -209,7 +225,9 @@ class ValueDecoder:
     def _avro(self, payload: bytes, version: bytes | None) -> Any:
         if version not in self._parsed:
             written = self._schema_of(version) if version is not None else None
-            self._parsed[version] = fastavro.parse_schema(json.loads(written or self._plan.avro))
+            newest = self._plan.avro.encode()
+            definition = under_aliases(written.encode(), newest) if written else json.loads(newest)
+            self._parsed[version] = fastavro.parse_schema(definition)
         source = io.BytesIO(payload)
         value = fastavro.schemaless_reader(source, self._parsed[version], None)
         if source.tell() != len(payload):

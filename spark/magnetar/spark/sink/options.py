@@ -47,6 +47,13 @@ class SinkOptions:
 
     batch_messages_max: int = 1_000
     batch_bytes_max: int = 131_072
+    value_format: str = "raw"
+    """raw: `value` is the payload, and the topic gets no schema. avro, json: `value` is of any type, encoded
+    by a schema that the topic must take."""
+
+    value_schema: str = ""
+    """Avro definition of `value`; not set: made of the column's type."""
+
     compression: str = "none"
     """none, zlib, lz4, zstd, snappy."""
 
@@ -83,6 +90,7 @@ class SinkOptions:
 _CHOICES: Final = {
     "hashing": tuple(HASHES),
     "batching": ("key", "plain", "none"),
+    "value_format": ("raw", "avro", "json"),
     "compression": ("none", "lz4", "zlib", "zstd", "snappy"),
     "deduplication": ("required", "none"),
 }
@@ -116,6 +124,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             wrong.append(f"topic={values['topic']!r}: {error}")
     if values.get("batch_id") is not None and not values.get("query_id"):
         wrong.append("batch.id needs query.id: the two together say what was published before")
+    if values.get("value_schema") and values.get("value_format", "raw") == "raw":
+        wrong.append("value.schema needs value.format avro or json")
     if wrong:
         raise BadOption("; ".join(wrong))
     return SinkOptions(**values)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandSend,
     CompressionType,
     MessageMetadata,
+    Schema,
     ServerError,
 )
 from magnetar.spark.sink.entries import OutgoingEntry, batch_payload
@@ -61,11 +62,17 @@ class SequencedProducer(Link):
         compression: CompressionType.ValueType,
         *,
         deduplicated: bool = True,
+        schema: Schema | None = None,
     ) -> None:
-        """`deduplicated`: the topic has to be; brokers of Magnetar say so before anything is published."""
+        """`deduplicated`: the topic has to be; brokers of Magnetar say so before anything is published.
+        `schema`: of all messages; the broker checks it when the producer opens.
+        """
         super().__init__(client, topic)
         self.name = name
         self._deduplicated = deduplicated
+        self._schema = schema
+        self._schema_version = b""
+        """Version of the schema at the topic, since the producer is open."""
         self.last_sequence_id = -1
         """Highest sequence id stored under this producer name at open; -1: none."""
 
@@ -162,6 +169,8 @@ class SequencedProducer(Link):
             sequence_id=entry.sequence_ids[0],
             publish_time=int(time.time() * 1000),
         )
+        if self._schema_version:
+            metadata.schema_version = self._schema_version
         send = CommandSend(producer_id=self.id, sequence_id=entry.sequence_ids[0])
         if all((row.key, row.key_is_base64) == (first.key, first.key_is_base64) for row in entry.rows):
             if first.key is not None:
@@ -210,6 +219,8 @@ class SequencedProducer(Link):
             producer_name=self.name,
             user_provided_producer_name=True,
         )
+        if self._schema is not None:
+            command.schema.CopyFrom(self._schema)
         if self._deduplicated:
             command.metadata.add(key=DEDUPLICATION, value=REQUIRED)
         try:
@@ -227,6 +238,7 @@ class SequencedProducer(Link):
                 f"{refused}. An earlier attempt of this task still has the name {self.name!r}, or another "
                 "query has the same query.id"
             ) from refused
+        self._schema_version = answer.producer_success.schema_version if self._schema is not None else b""
         if not self.opened:
             last = answer.producer_success.last_sequence_id
             self.last_sequence_id = last

@@ -11,12 +11,14 @@
 | deliver_at | timestamp, or bigint in ms | not delivered before, on shared subscriptions |
 | topic | string | where the row goes; null: where the option `topic` says |
 | null_value | boolean | true publishes a message without value |
+
+With the option `value.format` the column value is of any type, and is encoded by a schema.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,15 +66,19 @@ class OutgoingRow:
     """Bytes of `encoded` and the payload."""
 
 
-def check_columns(schema: StructType, default_topic: str) -> None:
-    """Check the columns. Raises BadColumns, which lists all problems."""
+def check_columns(schema: StructType, default_topic: str, *, encoded: bool = False) -> None:
+    """Check the columns; `encoded`: the column value has any type. Raises BadColumns, which lists all
+    problems.
+    """
     wrong: list[str] = []
     found = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
     for name, kind in found.items():
         allowed = _TYPES.get(name)
         if allowed is None:
             wrong.append(f"{name} is not a column of messages")
-        elif kind not in allowed:
+        elif encoded and name == "payload":
+            wrong.append("payload is written as it is: with value.format the column is named value")
+        elif kind not in allowed and not (encoded and name == "value"):
             wrong.append(f"{name} is {kind}, and has to be {' or '.join(allowed)}")
     if "value" not in found and "payload" not in found:
         wrong.append("the column value, the payload, is missing: for example to_json(struct('*')) AS value")
@@ -88,8 +94,10 @@ def check_columns(schema: StructType, default_topic: str) -> None:
 class RowEncoder:
     """Makes rows of the record batches of one task."""
 
-    def __init__(self, default_topic: str) -> None:
+    def __init__(self, default_topic: str, encode: Callable[[Any], bytes] | None = None) -> None:
+        """`encode` makes payloads of values; without it values are payloads."""
         self._default_topic = default_topic
+        self._encode = encode
         self._topics: dict[str, str] = {}
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[OutgoingRow]:
@@ -117,7 +125,7 @@ class RowEncoder:
 
     def _row(
         self,
-        payload: bytes | str | None,
+        payload: Any,
         key: str | None,
         key_bytes: bytes | None,
         ordering_key: bytes | str | None,
@@ -130,9 +138,7 @@ class RowEncoder:
         text = topic or self._default_topic
         full = self._topics.get(text) or self._parsed(text)
         is_null = payload is None or bool(null_value)
-        data = (
-            b"" if payload is None or is_null else payload.encode() if isinstance(payload, str) else payload
-        )
+        data = b"" if is_null else self._payload(payload)
         is_base64 = key is None and key_bytes is not None
         if key_bytes is not None and key is None:
             key = base64.b64encode(key_bytes).decode()
@@ -147,6 +153,11 @@ class RowEncoder:
         row.encoded = self._encoded(row)
         row.byte_length = len(row.encoded) + len(data)
         return row
+
+    def _payload(self, value: Any) -> bytes:
+        if self._encode is not None:
+            return self._encode(value)
+        return value.encode() if isinstance(value, str) else bytes(value)
 
     def _encoded(self, row: OutgoingRow) -> bytes:
         single = SingleMessageMetadata(payload_size=len(row.payload))

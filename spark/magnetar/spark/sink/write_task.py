@@ -25,6 +25,7 @@ from magnetar.spark.sink.producer import SequencedProducer
 from magnetar.spark.sink.routing import HASHES, partition_of
 from magnetar.spark.sink.rows import OutgoingRow, RowEncoder
 from magnetar.spark.sink.sequence_numbers import NONE_YET, Numbering, Resumption, RowNumbers
+from magnetar.spark.sink.value_schema import ValueSchema, value_encoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,13 +68,21 @@ class TaskIdentity:
         return f"spark-{self.query_id}-{self.partition}"
 
 
-def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, identity: TaskIdentity) -> Written:
-    """Publish the rows of a task; returns once all are durable. Raises SinkError, ClientError, RowsDiffer."""
-    encoder = RowEncoder(options.topic)
+def write_rows(
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    identity: TaskIdentity,
+    schema: ValueSchema | None = None,
+) -> Written:
+    """Publish the rows of a task; returns once all are durable. `schema` is that of the column value.
+
+    Raises SinkError, ClientError, RowsDiffer.
+    """
+    encoder = RowEncoder(options.topic, None if schema is None else value_encoder(schema))
     numbers = RowNumbers(identity.numbering, identity.batch)
     limits = EntryLimits(options.batching, options.batch_messages_max, options.batch_bytes_max)
     with _Loop() as loop:
-        publishing = loop.run(_opened(options, identity))
+        publishing = loop.run(_opened(options, identity, schema))
         under_way: Future[None] | None = None
         try:
             places = _Places(loop, publishing, options, identity, numbers)
@@ -163,8 +172,15 @@ class _Counts:
 class Publishing:
     """The producers of one task. All methods in one event loop."""
 
-    def __init__(self, client: Client, options: SinkOptions, identity: TaskIdentity) -> None:
+    def __init__(
+        self,
+        client: Client,
+        options: SinkOptions,
+        identity: TaskIdentity,
+        schema: ValueSchema | None = None,
+    ) -> None:
         self._client = client
+        self._schema = schema
         self._options = options
         self._identity = identity
         self._open: dict[str, _Partition] = {}
@@ -230,6 +246,7 @@ class Publishing:
             self._identity.producer_name,
             self._options.compression_type,
             deduplicated=self._options.deduplication != "none",
+            schema=None if self._schema is None else self._schema.wire(),
         )
         factor = EARLIER_TRY_FACTOR if self._identity.attempt else 1
         await producer.open_when_free(self._options.busy_timeout * factor)
@@ -262,5 +279,5 @@ class Publishing:
         self._counts.found -= 1
 
 
-async def _opened(options: SinkOptions, identity: TaskIdentity) -> Publishing:
-    return Publishing(Client(options.client_options()), options, identity)
+async def _opened(options: SinkOptions, identity: TaskIdentity, schema: ValueSchema | None) -> Publishing:
+    return Publishing(Client(options.client_options()), options, identity, schema)

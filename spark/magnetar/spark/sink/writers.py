@@ -29,6 +29,7 @@ from magnetar.spark.sink.errors import SinkError
 from magnetar.spark.sink.options import SinkOptions, parse_sink_options
 from magnetar.spark.sink.rows import check_columns
 from magnetar.spark.sink.sequence_numbers import BATCHES, ONE_BATCH
+from magnetar.spark.sink.value_schema import ValueSchema, value_schema
 from magnetar.spark.sink.write_task import TaskIdentity, write_rows
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -58,22 +59,23 @@ class TaskWritten(WriterCommitMessage):
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicWriter:
     """Implements `DataSource.writer`. Raises BadOption, BadColumns, SinkError."""
-    parsed = _checked(options, schema, overwrite)
+    parsed, values = _checked(options, schema, overwrite)
     # Made once for a write, on the driver: all tries of its tasks have the same.
-    return TopicWriter(parsed, parsed.query_id or uuid.uuid4().hex)
+    return TopicWriter(parsed, parsed.query_id or uuid.uuid4().hex, values)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicStreamWriter:
     """Implements `DataSource.streamWriter`. Raises BadOption, BadColumns, SinkError."""
-    return TopicStreamWriter(_checked(options, schema, overwrite))
+    return TopicStreamWriter(*_checked(options, schema, overwrite))
 
 
 class TopicWriter(DataSourceArrowWriter):
     """`df.write.format("magnetar").mode("append")`."""
 
-    def __init__(self, options: SinkOptions, query_id: str) -> None:
+    def __init__(self, options: SinkOptions, query_id: str, values: ValueSchema | None) -> None:
         self._options = options
         self._query_id = query_id
+        self._values = values
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of one task."""
@@ -86,7 +88,7 @@ class TopicWriter(DataSourceArrowWriter):
             BATCHES if numbered else ONE_BATCH,
             task.attemptNumber(),
         )
-        written = write_rows(iterator, self._options, identity)
+        written = write_rows(iterator, self._options, identity, self._values)
         return TaskWritten(written.published, written.found)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -99,8 +101,9 @@ class TopicWriter(DataSourceArrowWriter):
 class TopicStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("magnetar")`."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, values: ValueSchema | None) -> None:
         self._options = options
+        self._values = values
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of one task of a micro-batch."""
@@ -118,7 +121,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             BATCHES,
             task.attemptNumber(),
         )
-        written = write_rows(iterator, self._options, identity)
+        written = write_rows(iterator, self._options, identity, self._values)
         return TaskWritten(written.published, written.found)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -128,14 +131,20 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         _log_aborted(f"batch {batchId}", messages)
 
 
-def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+def _checked(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> tuple[SinkOptions, ValueSchema | None]:
     parsed = parse_sink_options(options)
     if overwrite:
         raise SinkError(
             'topics are only added to: write with mode("append"), a stream with outputMode("append")'
         )
-    check_columns(schema, parsed.topic)
-    return parsed
+    is_encoded = parsed.value_format != "raw"
+    check_columns(schema, parsed.topic, encoded=is_encoded)
+    if not is_encoded:
+        return parsed, None
+    kind = next(field.dataType for field in schema.fields if field.name.lower() == "value")
+    return parsed, value_schema(parsed.value_format, parsed.value_schema, kind)
 
 
 def _task() -> TaskContext:

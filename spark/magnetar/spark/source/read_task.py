@@ -11,8 +11,8 @@ from magnetar.spark.source.encrypted_rows import EncryptedRows
 from magnetar.spark.source.frame_batches import LOOK_BACK_COLUMNS, FrameBatches
 from magnetar.spark.source.pushed_filters import PushedFilters
 from magnetar.spark.source.range_reader import ReadContext, read_range
-from magnetar.spark.source.reading_plan import NO_TIMES, TimeBounds, TopicRange
-from magnetar.spark.source.schema_versions import schemas_of
+from magnetar.spark.source.reading_plan import NO_TIMES, TimeBounds, TopicLedgers, TopicRange
+from magnetar.spark.source.schema_versions import older_definitions, schemas_of
 from magnetar.spark.source.topic_description import Describer
 from magnetar.spark.source_options import SourceOptions
 from pyspark.sql.datasource import InputPartition
@@ -83,9 +83,23 @@ class RowMaker:
 
 
 def value_plan(options: SourceOptions) -> ValuePlan:
-    """Plan how values are decoded, asking a broker for the schema where that matters. Raises BadOption."""
+    """Plan how values are decoded, asking a broker for the schemas where that matters. Raises BadOption,
+    ClientError.
+    """
     describer = Describer(options)
+    found: list[TopicLedgers] = []
+
+    def newest() -> tuple[str, bytes]:
+        described = describer.topic_with_schema()
+        if described is None:
+            return "", b""
+        found.append(described)
+        return described.schema_type, described.schema
+
+    def older(schema_type: str) -> list[bytes]:
+        return older_definitions(options, found[0].topic, schema_type)
+
     try:
-        return plan_values(options, describer.newest_schema)
+        return plan_values(options, newest, older)
     finally:
         describer.close()

@@ -79,13 +79,13 @@ class Describer:
         with ThreadPoolExecutor(DESCRIBED_AT_ONCE, "describe") as pool:
             return list(pool.map(self.describe, topics))
 
-    def newest_schema(self) -> tuple[str, bytes]:
-        """(type, definition) of the first topic that has one; ("", b"") where none of the first few has."""
+    def topic_with_schema(self) -> TopicLedgers | None:
+        """The first topic that has a schema; None where none of the first few has."""
         for name in self.topics()[:SCHEMAS_ASKED]:
             described = self.describe(name)
             if described.schema_type:
-                return described.schema_type, described.schema
-        return "", b""
+                return described
+        return None
 
 
 def _in_order(name: str) -> tuple[str, int]:

@@ -98,6 +98,11 @@ fn start(name: &str, world: World) -> Running {
         "schema-protobuf-native" => Box::pin(schemas::protobuf_native(world)),
         "schema-key-value" => Box::pin(schemas::key_value(world)),
         "schema-auto" => Box::pin(schemas::auto(world)),
+        "schema-auto-produce" => lacking("no AUTO_PRODUCE schema in this client"),
+        "schema-evolution" => Box::pin(schemas::evolution(world)),
+        "schema-refused" => Box::pin(schemas::refused(world)),
+        "schema-first-consumer" => Box::pin(schemas::first_consumer(world)),
+        "schema-enforced" => Box::pin(schemas::enforced(world)),
         "moved" => Box::pin(disruptive::moved(world)),
         "killed" => Box::pin(disruptive::killed(world)),
         unknown => {

@@ -1,6 +1,7 @@
 //! Scenarios of schemas. The crate registers and looks up schemas; its users write and read the bytes.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use prost::Message;
@@ -11,8 +12,10 @@ use pulsar::{ProducerOptions, SubType};
 use serde_json::{Value, json};
 
 use crate::check;
-use crate::harness::{Outcome, fail};
-use crate::world::{World, earliest, produce_with, receive, send, subscribe};
+use crate::harness::{Ending, Outcome, ask, fail};
+use crate::world::{
+    Client, PATIENCE, Producer, World, earliest, produce, produce_with, receive, receive_many, send, subscribe,
+};
 
 fn schema(kind: Type, definition: Vec<u8>, properties: &[(&str, &str)]) -> Schema {
     let properties = properties
@@ -242,5 +245,119 @@ pub async fn auto(world: World) -> Outcome {
         expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     check!(fields == expected, "the fields are {fields:?}");
     consumer.close().await?;
+    Ok(producer.close().await?)
+}
+
+/// The definition of the record with a text more.
+fn with_place(default: Option<&str>) -> Schema {
+    let mut definition: Value = serde_json::from_slice(&record()).unwrap_or_default();
+    let mut field = json!({"name": "place", "type": "string"});
+    if let Some(default) = default {
+        field["default"] = Value::from(default);
+    }
+    if let Some(fields) = definition["fields"].as_array_mut() {
+        fields.push(field);
+    }
+    schema(Type::Avro, definition.to_string().into_bytes(), &[])
+}
+
+async fn produce_under(client: &Client, topic: &str, schema: Schema) -> Outcome<Producer> {
+    let options = ProducerOptions { schema: Some(schema), ..ProducerOptions::default() };
+    produce_with(client, topic, options).await
+}
+
+/// Whether an attempt was refused because of its schema; other refusals fail the scenario.
+fn is_incompatible<T>(attempt: Outcome<T>) -> Outcome<bool> {
+    match attempt {
+        Ok(_) => Ok(false),
+        Err(Ending::Fail(reason)) if reason.contains("IncompatibleSchema") => Ok(true),
+        Err(ending) => Err(ending),
+    }
+}
+
+pub async fn evolution(world: World) -> Outcome {
+    let topic = world.topic();
+    let client = world.connect().await?;
+    let mut consumer = subscribe(&client, &topic, SubType::Exclusive).build().await?;
+    let first = || schema(Type::Avro, record(), &[]);
+    let mut placed = avro_reading("größe", -7);
+    placed.extend([8]);
+    placed.extend(b"Rome");
+    for (schema, payload) in [
+        (first(), avro_reading("größe", -7)),
+        (with_place(Some("")), placed),
+        (first(), avro_reading("größe", -8)),
+    ] {
+        let mut producer = produce_under(&client, &topic, schema).await?;
+        send(&mut producer, payload).await?;
+        producer.close().await?;
+    }
+    let mut versions = Vec::new();
+    for message in receive_many(&mut consumer, 3).await? {
+        versions.push(message.metadata().schema_version.clone());
+    }
+    check!(versions[0] != versions[1], "both schemas have version {:?}", versions[0]);
+    check!(versions[0] == versions[2], "the first schema has versions {:?} and {:?}", versions[0], versions[2]);
+    let Some(stored) = consumer.get_schema(&topic, versions[1].clone()).await? else {
+        return fail("the service has no second schema");
+    };
+    check!(stored.schema_data == with_place(Some("")).schema_data, "the second schema is another one");
+    Ok(consumer.close().await?)
+}
+
+pub async fn refused(world: World) -> Outcome {
+    let topic = world.topic();
+    let client = world.connect_once().await?;
+    let mut producer = produce_under(&client, &topic, schema(Type::Avro, record(), &[])).await?;
+    send(&mut producer, avro_reading("one", 1)).await?;
+    for other in [with_place(None), schema(Type::String, vec![], &[])] {
+        check!(is_incompatible(produce_under(&client, &topic, other).await)?, "a producer was not refused");
+    }
+    let builder = subscribe(&client, &topic, SubType::Exclusive)
+        .with_options(earliest().with_schema(schema(Type::String, vec![], &[])));
+    let attempt: Outcome<crate::world::Consumer> = async { Ok(builder.build().await?) }.await;
+    check!(is_incompatible(attempt)?, "a consumer was not refused");
+    send(&mut producer, avro_reading("two", 2)).await?;
+    let mut consumer = subscribe(&client, &topic, SubType::Exclusive)
+        .with_options(earliest().with_schema(schema(Type::Avro, record(), &[])))
+        .build()
+        .await?;
+    let messages = receive_many(&mut consumer, 2).await?;
+    check!(messages[1].payload.data == avro_reading("two", 2), "another message came second");
+    consumer.close().await?;
+    Ok(producer.close().await?)
+}
+
+pub async fn first_consumer(world: World) -> Outcome {
+    let topic = world.topic();
+    let client = world.connect_once().await?;
+    let avro = || schema(Type::Avro, record(), &[]);
+    let mut consumer = subscribe(&client, &topic, SubType::Exclusive)
+        .with_options(earliest().with_schema(avro()))
+        .build()
+        .await?;
+    let other = produce_under(&client, &topic, schema(Type::String, vec![], &[])).await;
+    check!(is_incompatible(other)?, "a producer was not refused");
+    let mut producer = produce_under(&client, &topic, avro()).await?;
+    send(&mut producer, avro_reading("one", 1)).await?;
+    receive(&mut consumer).await?;
+    consumer.close().await?;
+    Ok(producer.close().await?)
+}
+
+pub async fn enforced(world: World) -> Outcome {
+    let topic = world.topic();
+    let client = world.connect_once().await?;
+    let avro = || schema(Type::Avro, record(), &[]);
+    produce_under(&client, &topic, avro()).await?.close().await?;
+    produce(&client, &topic).await?.close().await?;
+    ask("enforce", &[&topic]).await?;
+    let end = Instant::now() + PATIENCE;
+    while !is_incompatible(produce(&client, &topic).await)? {
+        check!(Instant::now() < end, "a producer without a schema is still taken");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut producer = produce_under(&client, &topic, avro()).await?;
+    send(&mut producer, avro_reading("one", 1)).await?;
     Ok(producer.close().await?)
 }

@@ -17,11 +17,11 @@ from magnetar.broker.clusters import Clusters
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.policies.effective_policies import NamespacePolicies
+from magnetar.broker.policies.effective_policies import EffectivePolicies, NamespacePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.resource_quotas import ResourceQuotas
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.tenancy import Tenancy
@@ -162,6 +162,9 @@ class Policies:
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespacePolicies:
         return await PolicyStore(self.broker.config, self.store, KEYS).of_namespace(namespace)
+
+    async def of_topic(self, topic: TopicName) -> EffectivePolicies:
+        return await PolicyStore(self.broker.config, self.store, KEYS).of_topic(topic)
 
 
 @dataclass

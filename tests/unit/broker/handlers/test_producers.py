@@ -10,11 +10,14 @@ import pytest
 from magnetar.broker.handlers import producers
 from magnetar.broker.handlers.client import Client
 from magnetar.broker.peer import Peer
+from magnetar.broker.schemas.rules import DEFAULT_RULES
 from magnetar.common.errors import NotAllowed, TopicNotFound, Unauthorized
 from magnetar.common.wire.producer_options import NOT_DEDUPLICATED
 from magnetar.common.wire.pulsar_pb2 import CommandProducer
 
 from tests.unit.broker.topics.fakes import FakePeer
+
+POLICIES = SimpleNamespace(schemas=DEFAULT_RULES)
 
 
 class AskedAuthorizer:
@@ -66,12 +69,14 @@ def test_a_producer_that_asks_for_deduplication_is_refused_where_there_is_none(
             publishing=SimpleNamespace(deduplicates=deduplicates),
             producers=SimpleNamespace(remove=lambda _: None),
             add_producer=add_producer,
+            policies=POLICIES,
         )
 
     services: Any = SimpleNamespace(
         topics=SimpleNamespace(get=get),
         clock=SimpleNamespace(wall_ms=lambda: 0),
         authorizer=AskedAuthorizer(),
+        schemas=None,
     )
     client = Client(services, cast(Peer, FakePeer()))
     command = CommandProducer(topic="t", producer_id=1, request_id=1, producer_name="p")
@@ -99,10 +104,14 @@ def test_a_right_that_is_revoked_while_the_producer_is_opened_keeps_it_out() -> 
         authorizer.generation += 1  # grants change while the topic is loaded
 
     async def get(name: object, *, create: bool) -> Any:
-        return SimpleNamespace(producers=SimpleNamespace(remove=removed.append), add_producer=add_producer)
+        producers = SimpleNamespace(remove=removed.append)
+        return SimpleNamespace(producers=producers, add_producer=add_producer, policies=POLICIES)
 
     services: Any = SimpleNamespace(
-        topics=SimpleNamespace(get=get), clock=SimpleNamespace(wall_ms=lambda: 0), authorizer=authorizer
+        topics=SimpleNamespace(get=get),
+        clock=SimpleNamespace(wall_ms=lambda: 0),
+        authorizer=authorizer,
+        schemas=None,
     )
     client = Client(services, cast(Peer, FakePeer()))
     opening = producers.handle_producer(client, CommandProducer(topic="t", producer_id=1, producer_name="p"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from magnetar.broker.offload import topic_description
 from magnetar.broker.offload.ledger_messages import ledger_message
+from magnetar.broker.schemas.rules import DEFAULT_RULES
 from magnetar.common.errors import BeingChanged, TopicNotFound, UnsupportedFormat
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
@@ -138,9 +139,11 @@ def test_the_newest_schema_comes_with_it() -> None:
     async def scenario(jobs: Jobs) -> None:
         await jobs.publish("orders", 1)
         assert (await describe(jobs)).schema_type == ""
-        await jobs.made.schemas.put(NAME, pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json))
+        await jobs.made.schemas.put(
+            NAME, pb.Schema(name="s", schema_data=b"", type=pb.Schema.String), DEFAULT_RULES
+        )
         found = await describe(jobs)
-        assert (found.schema_type, found.schema) == ("Json", b"{}")
+        assert (found.schema_type, found.schema) == ("String", b"")
 
     with_jobs(scenario)
 

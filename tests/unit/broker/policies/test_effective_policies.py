@@ -18,8 +18,10 @@ from magnetar.broker.policies.effective_policies import (
     resolve,
     resolve_namespace,
 )
+from magnetar.broker.schemas.rules import SchemaRules
 from magnetar.common.config.loader import load
 from magnetar.common.metadata.values import Policies
+from magnetar.common.schemas.rules import Strategy
 from magnetar.ledger.managed_ledger.context import Persistence
 
 
@@ -229,6 +231,9 @@ BROKER_SETTINGS = {
         "offload",
         OffloadPolicy(threshold_s=24, deletion_lag_ms=4 * 60 * 60 * 1000),
     ),
+    "schemaCompatibilityStrategy": ("BACKWARD", "schemas", SchemaRules(Strategy.BACKWARD)),
+    "isAllowAutoUpdateSchemaEnabled": ("false", "schemas", SchemaRules(may_update=False)),
+    "isSchemaValidationEnforced": ("true", "schemas", SchemaRules(enforced=True)),
     "subscriptionTypesEnabled": ("Shared", "subscription_types", frozenset({"Shared"})),
     "subscriptionKeySharedEnable": (
         "false",

@@ -19,7 +19,7 @@ from magnetar.broker.policies.config import (
     RetentionConfig,
 )
 from magnetar.broker.policies.policy_store import PolicyStore
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumers.consumer import Consumer, ConsumerOptions
 from magnetar.broker.subscriptions.subscription import Subscription

@@ -12,7 +12,7 @@ from magnetar.broker.deletions import Deletions
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.policies.policy_store import PolicyStore
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.topics.publish.producer import Producer

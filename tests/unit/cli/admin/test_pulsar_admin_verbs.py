@@ -35,7 +35,7 @@ VERBS = {
     "tenants": "list get create update delete",
     "properties": "list get create update delete",
     "resource-quotas": "get set reset-namespace-bundle-quota",
-    "schemas": "get delete upload",
+    "schemas": "get delete upload extract compatibility metadata",
     "bookies": "racks-placement list-bookies get-bookie-rack delete-bookie-rack set-bookie-rack",
     "namespaces": "list topics bundles destinations policies create delete permissions grant-permission "
     "revoke-permission subscription-permission grant-subscription-permission revoke-subscription-permission "

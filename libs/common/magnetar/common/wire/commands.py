@@ -26,7 +26,7 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 from magnetar.common.wire.varint import UINT64_MAX
 
-PROTOCOL_VERSION: Final = 20
+PROTOCOL_VERSION: Final = 21
 """The newest version of pulsar.proto that Magnetar supports."""
 
 _TYPE_OF_FIELD: Final[Mapping[str, Any]] = {

@@ -43,6 +43,7 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.ProducerFenced: ServerError.ProducerFenced,
     errors.EncryptionRequired: ServerError.MetadataError,  # as Apache Pulsar answers it
     errors.NotAllowed: ServerError.NotAllowedError,
+    errors.IncompatibleSchema: ServerError.IncompatibleSchema,
     errors.InvalidPattern: ServerError.InvalidTopicName,  # as Apache Pulsar answers it
     errors.AuthenticationFailed: ServerError.AuthenticationError,
     errors.Unauthorized: ServerError.AuthorizationError,

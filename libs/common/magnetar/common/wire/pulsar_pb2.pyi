@@ -218,6 +218,8 @@ class _ProtocolVersionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Proto
     v18: _ProtocolVersion.ValueType  # 18
     v19: _ProtocolVersion.ValueType  # 19
     v20: _ProtocolVersion.ValueType  # 20
+    v21: _ProtocolVersion.ValueType  # 21
+    """since here consumers send the schema type AutoConsume"""
 
 class ProtocolVersion(_ProtocolVersion, metaclass=_ProtocolVersionEnumTypeWrapper):
     """Neither side sends a command newer than the other's version."""
@@ -244,6 +246,8 @@ v17: ProtocolVersion.ValueType  # 17
 v18: ProtocolVersion.ValueType  # 18
 v19: ProtocolVersion.ValueType  # 19
 v20: ProtocolVersion.ValueType  # 20
+v21: ProtocolVersion.ValueType  # 21
+"""since here consumers send the schema type AutoConsume"""
 Global___ProtocolVersion: _TypeAlias = ProtocolVersion  # noqa: Y015
 
 class _KeySharedMode:
@@ -383,6 +387,8 @@ class Schema(_message.Message):
         LocalTime: Schema._Type.ValueType  # 18
         LocalDateTime: Schema._Type.ValueType  # 19
         ProtobufNative: Schema._Type.ValueType  # 20
+        AutoConsume: Schema._Type.ValueType  # 21
+        """since v21: a consumer that takes the schema of each message"""
 
     class Type(_Type, metaclass=_TypeEnumTypeWrapper): ...
     String: Schema.Type.ValueType  # 1
@@ -405,6 +411,8 @@ class Schema(_message.Message):
     LocalTime: Schema.Type.ValueType  # 18
     LocalDateTime: Schema.Type.ValueType  # 19
     ProtobufNative: Schema.Type.ValueType  # 20
+    AutoConsume: Schema.Type.ValueType  # 21
+    """since v21: a consumer that takes the schema of each message"""
 
     NAME_FIELD_NUMBER: _builtins.int
     SCHEMA_DATA_FIELD_NUMBER: _builtins.int

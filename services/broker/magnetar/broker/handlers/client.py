@@ -13,7 +13,7 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.peer import Peer
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.publish.producer import Producer

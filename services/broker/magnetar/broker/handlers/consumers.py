@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
+from magnetar.broker.handlers.client_schemas import check_consumer, is_auto_consume
 from magnetar.broker.handlers.message_ids import position_of
 from magnetar.broker.handlers.name_limits import checked_name, checked_properties
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
@@ -93,8 +94,7 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
             "read_compacted requires an Exclusive or Failover subscription of a persistent topic"
         )
     topic = await services.topics.get(name, create=command.force_topic_creation)
-    if command.HasField("schema"):
-        await services.schemas.put(name, command.schema)
+    await check_consumer(services.schemas, topic, command)
     request = SubscribeRequest(
         subscription=command.subscription,
         type=command.subType,
@@ -113,6 +113,7 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
             hash_ranges=tuple((each.start, each.end) for each in command.keySharedMeta.hashRanges),
             allow_out_of_order=command.keySharedMeta.allowOutOfOrderDelivery,
             client_version=client.client_version,
+            is_auto_consume=is_auto_consume(command),
         ),
         peer=client.peer,
         sends_entry_metadata=(

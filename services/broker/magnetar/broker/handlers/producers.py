@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
+from magnetar.broker.handlers.client_schemas import producer_version
 from magnetar.broker.handlers.name_limits import checked_name, checked_properties
 from magnetar.broker.topics.publish.access_modes import SHARED
 from magnetar.broker.topics.publish.batch_counts import correct_counts
@@ -90,9 +91,7 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
             f"topic {name} {NOT_DEDUPLICATED}, which the producer requires: enable deduplication for the "
             "namespace or the topic"
         )
-    version = b""
-    if command.HasField("schema"):
-        version = await services.schemas.put(name, command.schema)
+    version = await producer_version(services.schemas, topic, command)
     if command.initial_subscription_name:
         if not name.persistent:
             raise NotAllowed(f"{name} is non-persistent: it has no initial subscription")

@@ -1,4 +1,4 @@
-"""Schema commands: schemas are stored as clients send them and returned by version."""
+"""Schema commands: schemas by version, and new ones by the rules of their topic."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ async def handle_get_schema(client: Client, command: CommandGetSchema) -> None:
 async def handle_get_or_create_schema(client: Client, command: CommandGetOrCreateSchema) -> None:
     name = TopicName.parse(command.topic)
     await client.services.authorizer.check_produce(client.principal, name)
-    await client.services.topics.get(name, create=False)
-    version = await client.services.schemas.put(name, command.schema)
+    topic = await client.services.topics.get(name, create=False)
+    version = await client.services.schemas.put(name, command.schema, topic.policies.schemas)
     client.peer.write(commands.get_or_create_schema(command.request_id, version))

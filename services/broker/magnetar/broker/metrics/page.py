@@ -24,6 +24,7 @@ from magnetar.broker.metrics.lines import AT_ONCE, Piece, Rows, lines_of
 from magnetar.broker.metrics.managed_ledger_metrics import MANAGED_LEDGER_METRICS
 from magnetar.broker.metrics.topic_metrics import BROKER_SUMS, SUBSCRIPTION_METRICS, TOPIC_METRICS, Number
 from magnetar.broker.metrics.views import MetricsSource, SubscriptionView, TopicView
+from magnetar.broker.schemas.figures import SUMMARIES as SCHEMA_SUMMARIES
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.registry import topic_loads
@@ -158,6 +159,14 @@ class MetricsPage:
             if slices.over():
                 yield "".join(lines)
                 lines.clear()
+        for name, help_text, figures in SCHEMA_SUMMARIES:
+            lines.append(f"# HELP {name} {help_text}\n# TYPE {name} summary\n")
+            for namespace, window in list(figures.latencies.items()):
+                text = f'{self._cluster},namespace="{_escape(namespace)}"'
+                lines += summary_lines(name, text, window, self._clock())
+                if slices.over():
+                    yield "".join(lines)
+                    lines.clear()
         lines.append(self._whole_broker(len(labels), managed_ledgers, sums))
         yield "".join(lines)
 

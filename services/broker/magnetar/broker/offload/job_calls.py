@@ -19,7 +19,7 @@ from magnetar.broker.offload.topic_description import TopicDescriptions
 from magnetar.broker.offload.topic_names import TopicNames
 from magnetar.broker.offload.topic_owners import TopicOwners
 from magnetar.broker.policies.policy_store import PolicyStore
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.offload.offload_pb2 import (
     AttemptsRequest,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from magnetar.broker.offload.ledger_messages import BookiesOf, ledger_message, open_ledger_message
 from magnetar.broker.offload.topic_names import TopicNames
 from magnetar.broker.offload.topic_owners import TopicOwners
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.errors import BeingChanged, UnsupportedFormat

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from magnetar.broker.offload_policy.config import OffloadConfig
+from magnetar.broker.schemas.config import SchemaConfig
 from magnetar.common.config.settings import setting
 
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
@@ -335,6 +336,7 @@ class PolicyConfig:
     inactive_topics: InactiveTopicConfig = field(default_factory=InactiveTopicConfig)
     delayed_delivery: DelayedDeliveryConfig = field(default_factory=DelayedDeliveryConfig)
     topic_creation: TopicCreationConfig = field(default_factory=TopicCreationConfig)
+    schemas: SchemaConfig = field(default_factory=SchemaConfig)
 
 
 class PublishDefaults(Protocol):

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from magnetar.broker.offload_policy.policy import NEVER, OffloadPolicy, resolve_offload
 from magnetar.broker.policies.config import PolicyDefaults, QuotaConfig, RateConfig
+from magnetar.broker.policies.schema_policies import resolve_schemas
+from magnetar.broker.schemas.rules import DEFAULT_RULES, SchemaRules
 from magnetar.common.metadata.values import Policies
 from magnetar.ledger.managed_ledger.context import Persistence
 
@@ -93,6 +95,8 @@ class EffectivePolicies:
     """Whether each message must have encryption keys: by the namespace's policy alone, as in Pulsar."""
     offload: OffloadPolicy = NEVER
     """Offload policy of its closed ledgers."""
+    schemas: SchemaRules = DEFAULT_RULES
+    """Rules for the schemas of its producers and consumers."""
 
     def dispatch_rate_of(self, subscription: str) -> Rate:
         """Returns the dispatch rate of one subscription; the topic's rate applies in addition."""
@@ -235,6 +239,7 @@ def resolve(config: PolicyDefaults, namespace: Policies, topic: Policies) -> Eff
         subscription_types=_types(config, types),
         persistence=_persistence(level_with("persistence")),
         offload=resolve_offload(config.offload, config.cluster_name, namespace, topic),
+        schemas=resolve_schemas(defaults.schemas, namespace, topic),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from magnetar.broker.policies.config import PolicyDefaults
@@ -17,13 +18,14 @@ from magnetar.broker.policies.effective_policies import (
     resolve,
     resolve_namespace,
 )
+from magnetar.broker.policies.schema_policies import rules_of_system_topics
 from magnetar.common.errors import NamespaceNotFound
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Namespace, TopicPolicies, decode
 from magnetar.common.metadata.watch_loop import follow_for_ever
 from magnetar.common.naming.namespace_name import NamespaceName
-from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.naming.topic_name import TopicName, is_system_topic
 
 Changed = Callable[[NamespaceName | None, TopicName | None], None]
 """A callback for changed policies of a namespace or of a topic; both None: any may have changed."""
@@ -81,6 +83,12 @@ class PolicyStore:
 
     async def of_topic(self, name: TopicName) -> EffectivePolicies:
         """Returns the policies in effect for a topic. Raises NamespaceNotFound, MetadataError."""
+        policies = await self._of_topic(name)
+        if is_system_topic(name):
+            return replace(policies, schemas=rules_of_system_topics(self._config.policies.schemas))
+        return policies
+
+    async def _of_topic(self, name: TopicName) -> EffectivePolicies:
         of_namespace = await self.of_namespace(name.namespace)
         if not self._config.policies.of_topics:
             return of_namespace.of_topics

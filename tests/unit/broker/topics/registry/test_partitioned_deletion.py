@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.schemas.rules import DEFAULT_RULES
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.registry.topic_registry import CLOSE_BEFORE_DELETION_S
 from magnetar.common.errors import MetadataError
@@ -25,14 +26,14 @@ from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, o
 
 NAME = TopicName.parse("orders")
 NAMESPACE = NamespaceName("public", "default")
-SCHEMA = pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json)
+SCHEMA = pb.Schema(name="s", schema_data=b"", type=pb.Schema.String)
 
 
 async def furnish(made: Topics, partitions: int) -> None:
     await made.partitioned.create_partitioned(NAME, partitions, {})
     for index in (0, partitions - 1):
         await subscribed(await made.load(NAME.partition(index).full), ListeningPeer())
-    await made.schemas.put(NAME, SCHEMA)
+    await made.schemas.put(NAME, SCHEMA, DEFAULT_RULES)
     writer = PolicyWriter(made.process.metadata, KEYS)
     await writer.change_topic(NAME, lambda own: setattr(own, "message_ttl_s", 5))
 

@@ -12,6 +12,7 @@ import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.config import PolicyConfig, TopicCreationConfig
 from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.schemas.rules import DEFAULT_RULES
 from magnetar.broker.topics.config import TopicConfig
 from magnetar.common.errors import (
     InvalidName,
@@ -163,7 +164,9 @@ def test_deleting_takes_all_partitions_and_refuses_first_when_one_is_in_use() ->
     async def scenario(made: Topics) -> None:
         nothing = made.keys()
         await made.partitioned.create_partitioned(NAME, 3, {})
-        await made.schemas.put(NAME, pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json))
+        await made.schemas.put(
+            NAME, pb.Schema(name="s", schema_data=b"", type=pb.Schema.String), DEFAULT_RULES
+        )
         last = await made.load("orders-partition-2")
         peer = ListeningPeer()
         await producer_of(last, peer)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.policy_writer import PolicyWriter
+from magnetar.broker.schemas.rules import DEFAULT_RULES
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.config import TopicConfig
@@ -44,7 +45,9 @@ def test_a_deleted_topic_leaves_nothing_and_the_next_one_is_new() -> None:
     async def scenario(made: Topics) -> None:
         nothing = made.keys()
         topic = await made.load("orders")
-        await made.schemas.put(NAME, pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json))
+        await made.schemas.put(
+            NAME, pb.Schema(name="s", schema_data=b"", type=pb.Schema.String), DEFAULT_RULES
+        )
         await topic.subscriptions.create("s")
         peer = ListeningPeer()
         producer = await producer_of(topic, peer)

@@ -15,7 +15,7 @@ from magnetar.broker.orphans.reconciler import Reconciler
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import PolicyWriter
 from magnetar.broker.resource_quotas import ResourceQuotas
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics

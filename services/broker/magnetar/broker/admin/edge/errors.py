@@ -51,6 +51,8 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
     errors.ProducerBusy: 409,
     errors.ProducerBlocked: 503,
     errors.NotAllowed: 405,
+    errors.IncompatibleSchema: 409,
+    errors.InvalidSchema: 422,
     errors.NotSupportedYet: 501,
     errors.AuthenticationFailed: 401,
     errors.Unauthorized: 403,

@@ -29,6 +29,7 @@ from magnetar.broker.admin.policies.policy_json import (
     WrappedFlag,
 )
 from magnetar.broker.admin.policies.policy_kinds import AutoTopicCreation
+from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective_policies import MB, EffectivePolicies, Rate
 from magnetar.common.admin_types.policies import (
     AUTO_UPDATE_COMPATIBILITIES,
@@ -65,6 +66,8 @@ class PolicyField:
     configured: Callable[[ManagedLedgerConfig], Any] | None = None
     """The same default, read from the configuration."""
     namespace_unset_is_204: bool = False
+    namespace_default: Callable[[BrokerConfig], Any] | None = None
+    """Returns the value shown for a namespace that does not set it, where the configuration has it."""
     without_body: Any = None
     """The value of a request without a body."""
     tenant_first: bool = False
@@ -111,7 +114,6 @@ _OFFLOADING: Final = (
     " Threads, prefetching and sizes of blocks and buffers are stored and returned only. Credentials are "
     "refused: brokers and jobs take them from their environment."
 )
-_NO_SCHEMA_CHECKS: Final = " Stored and returned only: schema compatibility is not checked yet."
 _NO_REPLICATION: Final = " Stored and returned only: replication between clusters is not supported yet."
 _NO_PAUSE: Final = (
     " Stored and returned only: acknowledgement state is always stored completely, so dispatch never pauses."
@@ -304,31 +306,28 @@ FIELDS: Final = (
     ),
     PolicyField(
         api=POLICIES["schema_auto_update"],
-        kept=_NO_SCHEMA_CHECKS,
         kind=FLAG,
         dump="is_allow_auto_update_schema",
+        namespace_default=lambda config: config.policies.schemas.auto_update,
     ),
     PolicyField(
         api=POLICIES["schema_compatibility"],
-        kept=_NO_SCHEMA_CHECKS,
         kind=OneOf(SCHEMA_COMPATIBILITIES, "SchemaCompatibilityStrategy", nothing="UNDEFINED"),
         dump="schema_compatibility_strategy",
-        otherwise="FULL",
+        applied=lambda policies: policies.schemas.strategy.value,
     ),
     PolicyField(
         api=POLICIES["schema_auto_update_compatibility"],
-        kept=_NO_SCHEMA_CHECKS,
         kind=OneOf(AUTO_UPDATE_COMPATIBILITIES, "SchemaAutoUpdateCompatibilityStrategy"),
         dump="schema_auto_update_compatibility_strategy",
         namespace_unset_is_204=True,
     ),
     PolicyField(
         api=POLICIES["schema_validation_enforced"],
-        kept=_NO_SCHEMA_CHECKS,
         kind=FLAG,
         dump="schema_validation_enforced",
         topic_unset=False,
-        otherwise=False,
+        applied=lambda policies: policies.schemas.enforced,
     ),
     PolicyField(
         api=POLICIES["subscription_auth_mode"],

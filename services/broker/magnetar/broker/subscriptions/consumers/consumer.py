@@ -35,6 +35,8 @@ class ConsumerOptions:
     """
     client_version: str = ""
     """The version that its client reports, for statistics."""
+    is_auto_consume: bool = False
+    """Whether its schema is AUTO_CONSUME: it takes the schema of each message."""
 
 
 class Consumer:
@@ -53,6 +55,7 @@ class Consumer:
         "epoch",
         "flow_at_ms",
         "hash_ranges",
+        "is_auto_consume",
         "name",
         "on_detached",
         "peer",
@@ -88,6 +91,7 @@ class Consumer:
         self.pending = PendingAcks()
         self.stats = SubscriptionStats()
         self.client_version = options.client_version
+        self.is_auto_consume = options.is_auto_consume
         self._clock = clock
         self.connected_since_ms = clock.wall_ms()
         self.sent_at_ms = self.acked_at_ms = self.flow_at_ms = 0

@@ -17,7 +17,7 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
-from magnetar.broker.schemas import SchemaStore
+from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import broker_unacked_limit
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.config import TopicSettings
@@ -190,6 +190,7 @@ class TopicRegistry:
 
     async def _load_now(self, name: TopicName, create: bool) -> Topic:
         await self.check_allowed(name)
+        self._schemas.forget(name)  # another topic of this name may have been deleted, here or elsewhere
         topic: Topic
         generation = self._policies.generation
         policies = await self._policies.of_topic(name)

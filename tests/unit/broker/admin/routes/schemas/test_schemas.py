@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from magnetar.broker.admin.routes.schemas.schemas import is_compatible
+from magnetar.broker.schemas.rules import DEFAULT_RULES, SchemaRules
 from magnetar.common.metadata.values import Namespace, Policies, SchemaRecord, TopicHead, encode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import Schema
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from tests.unit.broker.admin.fake_broker import Http
 
 ONE = '{"type":"record","name":"U","fields":[{"name":"id","type":"int"}]}'
-TWO = '{"type":"record","name":"U","fields":[{"name":"x","type":"string"}]}'
+SAME = '{ "name": "U", "type": "record", "fields": [{"type": "int", "name": "id"}] }'
+TWO = (
+    '{"type":"record","name":"U","fields":[{"name":"id","type":"int"},{"name":"x","type":"int","default":0}]}'
+)
+OTHER = '{"type":"record","name":"U","fields":[{"name":"x","type":"string"}]}'
 PATH = "/schemas/acme/demo/s1"
 TOPIC = TopicName.parse("persistent://acme/demo/s1")
 
@@ -51,7 +55,8 @@ def test_versions_count_from_zero_and_an_equal_schema_is_the_one_that_is_there(s
             "index": [{**at, "version": 0}, {**at, "version": 1}],
         }
         assert await post(http, f"{PATH}/version", avro(ONE, a="b")) == {"version": 0}
-        assert await post(http, f"{PATH}/version", avro(ONE)) == {"version": -1}
+        assert await post(http, f"{PATH}/version", avro(SAME)) == {"version": 0}
+        assert await post(http, f"{PATH}/version", avro(OTHER)) == {"version": -1}
 
     serving(body)
 
@@ -67,9 +72,11 @@ def test_partitions_share_the_schemas_of_their_topic(serving: Serving) -> None:
 def test_a_path_without_a_domain_finds_the_schemas_of_a_non_persistent_topic(serving: Serving) -> None:
     async def body(http: Http) -> None:
         volatile = TopicName.parse("non-persistent://acme/demo/s1")
-        await http.broker.schemas.put(volatile, Schema(name="s1", type=Schema.String, schema_data=b""))
+        volatile_schema = Schema(name="s1", type=Schema.String, schema_data=b"")
+        await http.broker.schemas.put(volatile, volatile_schema, DEFAULT_RULES)
         assert (await http.ask(f"{PATH}/schema"))["type"] == "STRING"
-        await http.broker.schemas.put(TOPIC, Schema(name="s1", type=Schema.Int8, schema_data=b""))
+        schema = Schema(name="s1", type=Schema.Int8, schema_data=b"")
+        await http.broker.schemas.put(TOPIC, schema, DEFAULT_RULES)
         assert (await http.ask(f"{PATH}/schema"))["type"] == "INT8", "the persistent one comes first"
 
     serving(body)
@@ -134,9 +141,8 @@ def test_keys_and_values_are_stored_as_clients_send_them(serving: Serving) -> No
         assert (shown["data"], shown["properties"]) == (text, properties)
         found = await http.broker.schemas.get(TOPIC)
         assert found[0].schema_data == len(ONE).to_bytes(4, "big") + ONE.encode() + bytes(4)
-        await http.broker.schemas.put(
-            TOPIC, Schema(name="x", type=Schema.KeyValue, schema_data=b"\0\0\0\x02no")
-        )
+        broken = SchemaRecord(version=1, type=Schema.KeyValue, data=b"\0\0\0\x02no")
+        await http.store.put(KEYS.schema(TOPIC, 1), encode(broken))
         assert (await http.ask(f"{PATH}/schema"))["data"] == "\0\0\0\x02no"
 
     serving(body)
@@ -155,17 +161,18 @@ def test_keys_and_values_are_stored_as_clients_send_them(serving: Serving) -> No
         (422, {"type": "BOGUS", "schema": "{}"}, "BOGUS is not a schema type"),
         (422, {"type": "BYTES", "schema": ""}, "BYTES is not a schema type"),
         (422, {"type": "INT32", "schema": "{}"}, "no definition"),
-        (422, {"type": "AVRO", "schema": "nojson"}, "Invalid schema definition data for AVRO schema"),
-        (422, {"type": "JSON"}, "Invalid schema definition data for JSON schema"),
+        (422, {"type": "STRING", "schema": "text"}, "no definition"),
+        (422, {"type": "AUTO_CONSUME", "schema": ""}, "AUTO_CONSUME is not a schema type"),
+        (422, {"type": "AVRO", "schema": "nojson"}, "JSON"),
+        (422, {"type": "JSON"}, "empty"),
+        (422, {"type": "PROTOBUF", "schema": "{}"}, "type"),
+        (422, {"type": "PROTOBUF_NATIVE", "schema": "{}"}, "rootMessageTypeName"),
         (422, {"type": "KEY_VALUE", "schema": "{}"}, "no key and value"),
-        (422, avro('"nonsense"'), "not a type"),
-        (422, avro("{}"), "without a type"),
-        (422, avro('{"type":"record","name":"R"}'), "a record without fields"),
-        (422, avro('{"type":"record","name":"R","fields":{}}'), "not a list"),
-        (422, avro('{"type":"record","name":"R","fields":[{"type":"int"}]}'), "without a name"),
-        (422, avro('{"type":"record","name":"R","fields":[{"name":"f"}]}'), "field 'f'"),
-        (422, avro('{"type":"array","items":{"type":"map"}}'), "a map without values"),
-        (422, avro("[" * 100 + "]" * 100), "nested"),
+        (422, {"type": "KEY_VALUE", "schema": "{"}, "not JSON"),
+        (422, {"type": "KEY_VALUE", "schema": '{"key":"","value":"nonsense"}'}, "value"),
+        (422, avro('"nonsense"'), "nonsense"),
+        (422, avro('{"type":"record","name":"R"}'), "fields"),
+        (422, avro("[" * 100 + "]" * 100), "deep"),
     ],
 )
 def test_invalid_schema_is_refused_with_the_reason(
@@ -193,7 +200,7 @@ def test_types_without_a_definition_are_stored(serving: Serving, kind: str) -> N
 @pytest.mark.filterwarnings("ignore:Sending a large body")
 def test_a_schema_that_does_not_fit_is_refused(serving: Serving) -> None:
     async def body(http: Http) -> None:
-        given = {"type": "STRING", "schema": "x" * ((1 << 20) - 100)}
+        given = {"type": "STRING", "schema": "", "properties": {"p": "x" * ((1 << 20) - 100)}}
         reason = await http.reason(413, "POST", f"/schemas/acme/demo/{'t' * 2_000}/schema", given)
         assert "at most 1,048,576 fit" in reason
         await http.reason(413, "POST", f"{PATH}/schema", {**given, "schema": "x" * (1 << 20)})
@@ -201,45 +208,59 @@ def test_a_schema_that_does_not_fit_is_refused(serving: Serving) -> None:
     serving(body)
 
 
-def test_compatibility_is_told_as_far_as_it_is_known(serving: Serving) -> None:
+def test_compatibility_is_told_with_the_strategy(serving: Serving) -> None:
     async def body(http: Http) -> None:
-        yes = (202, {"schemaCompatibilityStrategy": "FULL", "compatibility": True})
-
-        async def ask(given: object) -> tuple[int, object]:
+        async def fits(given: object) -> object:
             status, text = await http.send("POST", f"{PATH}/compatibility", given)
-            return status, json.loads(text)
+            assert status == 202, text
+            found = json.loads(text)
+            return found["schemaCompatibilityStrategy"], found["compatibility"]
 
-        assert await ask(avro(ONE)) == yes
+        assert await fits(avro(ONE)) == ("FULL", True)
         await post(http, f"{PATH}/schema", avro(ONE))
-        assert await ask(avro(ONE)) == yes
-        no = {"schemaCompatibilityStrategy": "FULL", "compatibility": False}
-        assert await ask({"type": "STRING", "schema": ""}) == (202, no)
-        reason = await http.reason(405, "POST", f"{PATH}/compatibility", avro(TWO))
-        assert "FULL" in reason
+        assert await fits(avro(SAME)) == ("FULL", True)
+        assert await fits(avro(TWO)) == ("FULL", True)
+        assert await fits(avro(OTHER)) == ("FULL", False)
+        assert await fits({"type": "STRING", "schema": ""}) == ("FULL", False)
 
-        def always(namespace: Namespace) -> None:
-            namespace.policies.schema_compatibility = "ALWAYS_COMPATIBLE"
+        def old(namespace: Namespace) -> None:
+            namespace.policies.schema_auto_update_compatibility = "AlwaysCompatible"
 
-        await http.broker.policy_writer.change_namespace(TOPIC.namespace, always)
-        always_yes = {"schemaCompatibilityStrategy": "ALWAYS_COMPATIBLE", "compatibility": True}
-        assert await ask(avro(TWO)) == (202, always_yes)
+        await http.broker.policy_writer.change_namespace(TOPIC.namespace, old)
+        assert await fits(avro(OTHER)) == ("ALWAYS_COMPATIBLE", True)
 
         def never(policies: Policies) -> None:
             policies.schema_compatibility = "ALWAYS_INCOMPATIBLE"
 
         await http.store.put(KEYS.topic_head(TOPIC), encode(TopicHead()))
         await http.broker.policy_writer.change_topic(TOPIC, never)
-        never_so = {"schemaCompatibilityStrategy": "ALWAYS_INCOMPATIBLE", "compatibility": False}
-        assert await ask(avro(TWO)) == (202, never_so)
+        assert await fits(avro(SAME)) == ("ALWAYS_INCOMPATIBLE", True)
+        assert await fits(avro(TWO)) == ("ALWAYS_INCOMPATIBLE", False)
+        assert len((await http.ask(f"{PATH}/schemas"))["getSchemaResponses"]) == 1
 
     serving(body)
 
 
-def test_strategies_that_ask_for_no_rules_decide() -> None:
-    here = SchemaRecord(type=Schema.Avro, data=b"one")
-    other = SchemaRecord(type=Schema.Avro, data=b"two")
-    assert is_compatible("ALWAYS_INCOMPATIBLE", [], other) is True
-    assert is_compatible("ALWAYS_INCOMPATIBLE", [here], here) is True
-    assert is_compatible("ALWAYS_INCOMPATIBLE", [here], other) is False
-    assert is_compatible("ALWAYS_COMPATIBLE", [here], other) is True
-    assert is_compatible("BACKWARD", [here], other) is None
+def test_an_incompatible_schema_is_refused_with_the_field(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        await post(http, f"{PATH}/schema", avro(ONE))
+        reason = await http.reason(409, "POST", f"{PATH}/schema", avro(OTHER))
+        for part in ("FULL", "version 0", "U.x"):
+            assert part in reason
+        assert len((await http.ask(f"{PATH}/schemas"))["getSchemaResponses"]) == 1
+
+    serving(body)
+
+
+def test_schemas_are_added_where_clients_may_not_add_them(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        def fixed(namespace: Namespace) -> None:
+            namespace.policies.schema_auto_update = False
+
+        await http.broker.policy_writer.change_namespace(TOPIC.namespace, fixed)
+        rules = (await http.broker.policies.of_topic(TOPIC)).schemas
+        assert rules == SchemaRules(may_update=False)
+        await post(http, f"{PATH}/schema", avro(ONE))
+        assert await post(http, f"{PATH}/schema", avro(TWO)) == {"version": {"version": 1}}
+
+    serving(body)

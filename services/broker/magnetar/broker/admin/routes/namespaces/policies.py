@@ -34,6 +34,8 @@ async def _get(field: PolicyField, call: Call) -> web.Response:
     policies = (await call.broker.policy_writer.namespace(call.namespace)).policies
     if policies.HasField(field.api.proto):  # type: ignore[arg-type]
         return answer(field.kind.get(policies, field.api.proto))
+    if field.namespace_default is not None:
+        return answer(field.namespace_default(call.broker.config))
     if field.api.unset is not None:
         return answer(field.api.unset)
     return done() if field.namespace_unset_is_204 else nothing()

@@ -1,11 +1,8 @@
-"""Routes of schemas: all versions of a topic's schema.
-
-There are no compatibility rules yet: posted schemas are stored unchecked, and a check that would need such
-rules is refused (405). The topic need not exist yet.
-"""
+"""Routes of schemas: versions of a topic's schema, and checks of new ones. The topic need not exist."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -14,15 +11,12 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.topics import require_namespace
 from magnetar.broker.admin.routes.schemas.schema_json import schema_json, schema_of
-from magnetar.broker.schemas import same_schema, version_number
+from magnetar.broker.schemas.rules import SchemaRules
+from magnetar.broker.schemas.schema_store import version_number
 from magnetar.common.errors import NotAllowed
 from magnetar.common.metadata.values import SchemaRecord
 from magnetar.common.naming.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 from magnetar.common.security.authorization.operations import Operation
-from magnetar.common.wire.pulsar_pb2 import Schema
-
-DEFAULT_STRATEGY: Final = "FULL"
-"""The compatibility strategy where neither topic nor namespace sets one."""
 
 _NOT_FOUND: Final = "Schema not found"
 
@@ -52,10 +46,13 @@ async def _metadata(call: Call) -> web.Response:
 
 
 async def _post(call: Call) -> web.Response:
+    """Adds a schema by the topic's compatibility strategy, also where clients may not."""
     topic = await _topic(call)
     schema = schema_of(await call.json(), topic.base_local_name)
+    rules = replace(await _rules(call, topic), may_update=True)
+    call.broker.schemas.forget(topic)  # another broker may have erased its versions just now
     try:
-        version = await call.broker.schemas.put(topic, schema)
+        version = await call.broker.schemas.put(topic, schema, rules)
     except NotAllowed as error:
         raise Refused(413, str(error)) from error
     return answer({"version": {"version": version_number(version)}})
@@ -71,45 +68,21 @@ async def _delete(call: Call) -> web.Response:
 
 async def _version_of(call: Call) -> web.Response:
     topic = await _topic(call)
-    asked = _record(schema_of(await call.json(), topic.base_local_name))
-    current = await call.broker.schemas.current(topic)
-    found = [each.version for each in current if same_schema(each, asked)]
-    return answer({"version": found[-1] if found else -1})
+    found = await call.broker.schemas.find(topic, schema_of(await call.json(), topic.base_local_name))
+    return answer({"version": -1 if found is None else found})
 
 
 async def _compatibility(call: Call) -> web.Response:
     topic = await _topic(call)
-    asked = _record(schema_of(await call.json(), topic.base_local_name))
-    strategy = await _strategy(call, topic)
-    current = await call.broker.schemas.current(topic)
-    verdict = is_compatible(strategy, current, asked)
-    if verdict is None:
-        raise Refused(
-            405,
-            f"the compatibility rules of {strategy} are not supported yet, and every schema is accepted; "
-            "the check works for existing schemas and for the strategy ALWAYS_COMPATIBLE",
-        )
-    return web.json_response({"schemaCompatibilityStrategy": strategy, "compatibility": verdict}, status=202)
+    schema = schema_of(await call.json(), topic.base_local_name)
+    strategy = (await _rules(call, topic)).strategy
+    fits = await call.broker.schemas.is_compatible(topic, schema, strategy)
+    body = {"schemaCompatibilityStrategy": strategy.value, "compatibility": fits}
+    return web.json_response(body, status=202)
 
 
-def is_compatible(strategy: str, current: list[SchemaRecord], asked: SchemaRecord) -> bool | None:
-    """Whether a topic with these schemas accepts another one; None when that depends on compatibility
-    rules.
-    """
-    if not current or any(same_schema(each, asked) for each in current):
-        return True
-    if strategy in ("ALWAYS_COMPATIBLE", "ALWAYS_INCOMPATIBLE"):
-        return strategy == "ALWAYS_COMPATIBLE"
-    return None if current[-1].type == asked.type else False
-
-
-async def _strategy(call: Call, topic: TopicName) -> str:
-    """Returns the compatibility strategy of the topic, its namespace, or the default."""
-    writer = call.broker.policy_writer
-    for policies in (await writer.topic(topic.base), (await writer.namespace(topic.namespace)).policies):
-        if policies.schema_compatibility not in ("", "UNDEFINED"):
-            return policies.schema_compatibility
-    return DEFAULT_STRATEGY
+async def _rules(call: Call, topic: TopicName) -> SchemaRules:
+    return (await call.broker.policies.of_topic(topic.base)).schemas
 
 
 async def _topic(call: Call) -> TopicName:
@@ -129,11 +102,6 @@ async def _versions(call: Call) -> list[SchemaRecord]:
     if not found:
         raise Refused(404, _NOT_FOUND)
     return found
-
-
-def _record(schema: Schema) -> SchemaRecord:
-    properties = {each.key: each.value for each in schema.properties}
-    return SchemaRecord(type=schema.type, data=schema.schema_data, properties=properties)
 
 
 _ERRORS: Final = {404: "Namespace not found", 412: "invalid name"}
@@ -193,10 +161,10 @@ ROUTES: Final = [
         "POST",
         "schema",
         _post,
-        "Add a schema version, unless it exists already, and return its version.",
+        "Add a schema version, unless an equal one exists, and return its version.",
         body="PostSchemaPayload",
         answer="PostSchemaResponse",
-        errors={**_INVALID, 413: "the schema is too large"},
+        errors={**_INVALID, 409: "the schema is incompatible", 413: "the schema is too large"},
         operation=Operation.TOPIC_PRODUCE,
     ),
     _route(
@@ -225,11 +193,11 @@ ROUTES: Final = [
         "POST",
         "compatibility",
         _compatibility,
-        "Check a schema for compatibility, as far as possible without compatibility rules.",
+        "Check whether a topic would take a schema, and name its compatibility strategy.",
         body="PostSchemaPayload",
         status=202,
         answer="IsCompatibilityResponse",
-        errors={**_INVALID, 405: "the compatibility rules it needs are not supported yet"},
+        errors=_INVALID,
         tenant_first=True,
         operation=Operation.TENANT_ADMIN,
     ),
