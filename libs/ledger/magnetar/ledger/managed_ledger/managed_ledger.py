@@ -248,17 +248,26 @@ class ManagedLedger(TopicOffload):
         """Durable and non-durable cursors by name."""
         return self._cursors.by_name
 
-    async def create_cursor(self, name: str, position: Position, properties: dict[str, str]) -> Cursor:
-        """Creates a durable cursor at `position`, or returns the existing one; confirmed on return. A
-        position outside the topic is moved to its nearest end. Raises StorageError if it was not written.
+    async def create_cursor(
+        self, name: str, position: Position, properties: dict[str, str], *, reads_view: bool = False
+    ) -> Cursor:
+        """Creates a durable cursor at `position`, or returns the existing one; confirmed on return.
+
+        A position outside the topic is moved to its nearest end; with `reads_view` one in the compacted view
+        stays. Raises StorageError if it was not written.
         """
         self._check_serving()
-        return await self._cursors.create(name, self._clamp(position), properties)
+        return await self._cursors.create(name, self._clamp(position, reads_view), properties)
 
-    def open_non_durable_cursor(self, name: str, position: Position) -> Cursor:
-        """Creates a non-durable cursor (a reader's): it is not stored and does not prevent trimming."""
+    def open_non_durable_cursor(self, name: str, position: Position, *, reads_view: bool = False) -> Cursor:
+        """Creates a non-durable cursor (a reader's): it is not stored and does not prevent trimming.
+
+        With `reads_view` trimming does not move it, because the compacted view serves its position.
+        """
         self._check_serving()
-        return self._cursors.open_non_durable(name, self._clamp(position))
+        cursor = self._cursors.open_non_durable(name, self._clamp(position, reads_view))
+        cursor.reads_view = reads_view
+        return cursor
 
     def close_cursor(self, cursor: Cursor) -> None:
         """Removes a non-durable cursor."""
@@ -273,7 +282,7 @@ class ManagedLedger(TopicOffload):
     async def reset_cursor(self, cursor: Cursor, position: Position) -> None:
         """Moves the cursor to `position` and drops its acknowledgements (seek); confirmed on return."""
         self._check_serving()
-        await self._cursors.reset(cursor, self._clamp(position))
+        await self._cursors.reset(cursor, self._clamp(position, cursor.reads_view))
 
     async def describe_cursor(self, cursor: Cursor, properties: dict[str, str]) -> None:
         """Replaces a cursor's properties; confirmed on return. Raises as `delete_cursor`."""
@@ -305,10 +314,18 @@ class ManagedLedger(TopicOffload):
         """
         return self._lost is None and self._cursor_ledger.prove(done)
 
-    def _clamp(self, position: Position) -> Position:
+    def pass_in_view(self, cursor: Cursor, position: Position) -> None:
+        """Acknowledges cumulatively up to a position of the compacted view that the topic no longer has."""
+        horizon = self.compaction.horizon
+        if horizon is not None and position <= horizon:
+            cursor.pass_missing(position)
+
+    def _clamp(self, position: Position, reads_view: bool = False) -> Position:
         last = self._appender.last_confirmed
         if position >= last:
             return last
+        if reads_view and self.compaction.horizon is not None and position < self.compaction.horizon:
+            return position
         return self._spans.floor(position) or self.first_position()
 
     def _on_flushed(self) -> None:

@@ -35,6 +35,8 @@ class ConsumerOptions:
     """
     client_version: str = ""
     """The version that its client reports, for statistics."""
+    read_compacted: bool = False
+    """True when it reads the compacted view of the topic up to the horizon; Exclusive and Failover."""
 
 
 class Consumer:
@@ -60,6 +62,7 @@ class Consumer:
         "permits",
         "priority_level",
         "properties",
+        "read_compacted",
         "sends_entry_metadata",
         "sent_at_ms",
         "stats",
@@ -102,6 +105,7 @@ class Consumer:
         self.sticky = options.sticky
         self.hash_ranges = options.hash_ranges
         self.allow_out_of_order = options.allow_out_of_order
+        self.read_compacted = options.read_compacted
         self.unacked_max = unacked_max
         """Maximum unacknowledged messages on Shared and Key_Shared; 0: no limit."""
         self._framer = MessageFramer(options.consumer_id, partition)
