@@ -29,6 +29,7 @@ from magnetar.ledger.managed_ledger.entry_cache import ReadCounts, TopicCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.maintenance import maintain
 from magnetar.ledger.managed_ledger.takeover import TakenOver
+from magnetar.ledger.managed_ledger.topic_compaction import TopicCompaction
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
@@ -48,6 +49,7 @@ class ManagedLedger(TopicOffload):
     __slots__ = (
         "_appender",
         "_cache",
+        "_compaction",
         "_cursor_ledger",
         "_cursors",
         "_doomed",
@@ -74,6 +76,7 @@ class ManagedLedger(TopicOffload):
         self.max_read_position: Position | None = None
         self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
+        self._compaction: TopicCompaction | None = None
         self._doomed: list[LedgerSpan] | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._waiting_for_drain: asyncio.Future[None] | None = None
@@ -235,6 +238,15 @@ class ManagedLedger(TopicOffload):
     def pending_entries(self) -> int:
         """Number of accepted, unconfirmed entries."""
         return self._appender.pending_entries
+
+    # Compaction
+
+    @property
+    def compaction(self) -> TopicCompaction:
+        """The topic's compacted view, its hold on ledgers, and its runs."""
+        if self._compaction is None:
+            self._compaction = TopicCompaction()
+        return self._compaction
 
     # Cursors
 
