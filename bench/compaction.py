@@ -83,7 +83,7 @@ class KeyedSends:
 
     def burst(self, first: int, count: int) -> bytes:
         """`count` frames with sequence ids from `first`."""
-        parts = []
+        parts: list[bytes] = []
         for varint in sequence_varints(first, count):
             command = b"%b\x10%b%b" % (self._before, varint, self._after)
             header, payload = self._entry()
@@ -104,7 +104,7 @@ class KeyedSends:
             # Field 6 of MessageMetadata is the partition key; the order of fields does not matter.
             return self._metadata + b"\x32\x0akey-%06d" % draw(keys), payload
         size = pb.SingleMessageMetadata(payload_size=len(payload)).SerializeToString()
-        messages = []
+        messages: list[bytes] = []
         for _ in range(self._batch):
             single = b"%b\x12\x0akey-%06d" % (size, draw(keys))
             messages += (struct.pack(">I", len(single)), single, payload)
