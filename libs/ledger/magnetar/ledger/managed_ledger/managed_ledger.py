@@ -76,7 +76,9 @@ class ManagedLedger(TopicOffload):
         self.max_read_position: Position | None = None
         self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
-        self._compaction: TopicCompaction | None = None
+        self._compaction = (
+            None if topic.view is None else TopicCompaction(_CompactedTopic(self), topic.head, topic.view)
+        )
         self._doomed: list[LedgerSpan] | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._waiting_for_drain: asyncio.Future[None] | None = None
@@ -245,7 +247,7 @@ class ManagedLedger(TopicOffload):
     def compaction(self) -> TopicCompaction:
         """The topic's compacted view, its hold on ledgers, and its runs."""
         if self._compaction is None:
-            self._compaction = TopicCompaction()
+            self._compaction = TopicCompaction(_CompactedTopic(self), self._head, None)
         return self._compaction
 
     # Cursors
@@ -373,6 +375,8 @@ class ManagedLedger(TopicOffload):
         spans = self._spans.spans
         if spans and spans[0].closed and not self._closing:
             needed = self.deduplication.holds_back(self._cursors.slowest())
+            if self._compaction is not None:
+                needed = self._compaction.holds_back(needed)
             now_ms = self._ctx.clock.wall_ms()
             removed = trimming.take_off(self._spans, self._cursors.by_name, needed, self.retention, now_ms)
             if removed:
@@ -438,6 +442,7 @@ class ManagedLedger(TopicOffload):
             self._write_head if self._head.edits_wait else None,
             self._trim if self._doomed else None,
             self._leave if self._leaving else None,
+            self._compaction.next_step() if self._compaction is not None else None,
         )
         return [step for step in steps if step is not None]
 
@@ -501,6 +506,8 @@ class ManagedLedger(TopicOffload):
         self._cursor_ledger.fail(error)
         self._head.fail_edits(error)
         self._fail_leaving(error)
+        if self._compaction is not None:
+            self._compaction.fail(error)
         self._drop_cache()
         self._check_drained()
 
@@ -531,3 +538,42 @@ class ManagedLedger(TopicOffload):
             raise type(self._lost)(*self._lost.args)
         if self._closing:
             raise LedgerClosed(f"{self.name} is closing")
+
+
+class _CompactedTopic:
+    """A managed ledger as its compaction sees it; implements `topic_compaction.CompactedTopic`."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: ManagedLedger) -> None:
+        self._ledger = ledger
+
+    @property
+    def name(self) -> str:
+        return self._ledger.name
+
+    @property
+    def creation_id(self) -> int:
+        return self._ledger.creation_id
+
+    async def read_tail(
+        self, start: Position, limit: Position, entries_max: int, bytes_max: int
+    ) -> ReadResult:
+        """Reads past the entry cache."""
+        ledger = self._ledger
+        return await storage_reads.read(ledger._reads(), ledger._spans, start, limit, entries_max, bytes_max)
+
+    def read_limit(self) -> Position:
+        return self._ledger.read_limit()
+
+    def context(self) -> ManagedLedgerContext:
+        return self._ledger._appender.ctx
+
+    def check_serving(self) -> None:
+        self._ledger._check_serving()
+
+    def kick(self) -> None:
+        self._ledger._kick()
+
+    def trim(self) -> None:
+        self._ledger.trim()
