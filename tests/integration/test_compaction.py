@@ -29,6 +29,18 @@ def path_of(topic: str) -> str:
     return f"/{topic.replace('://', '/')}"
 
 
+def keep(rest: Rest, topic: str) -> None:
+    """Keep the topic's messages by a subscription until `drop` deletes it."""
+    rest.do("PUT", f"{path_of(topic)}/subscription/keeper", "earliest")
+
+
+def drop(rest: Rest, topic: str) -> None:
+    """Delete the messages of a topic, as retention does once no subscription needs them."""
+    rest.do("DELETE", f"{path_of(topic)}/subscription/keeper")
+    rest.do("PUT", f"{path_of(topic)}/unload")
+    eventually(lambda: entries_of(rest, topic) == 0, "retention takes what no subscription needs")
+
+
 def compact(rest: Rest, topic: str) -> None:
     """Compact a topic and wait until that has succeeded."""
     rest.do("PUT", f"{path_of(topic)}/compaction")
@@ -93,6 +105,7 @@ def values(keys: int, version: int) -> list[str]:
 def test_a_reader_gets_the_last_value_of_each_key_with_its_id_then_what_follows(
     client: pulsar.Client, rest: Rest, topic: str
 ) -> None:
+    keep(rest, topic)
     first = put(client, topic, numbered(5, 1))
     second = put(client, topic, numbered(3, 2))
     compact(rest, topic)
@@ -177,6 +190,7 @@ def test_a_durable_subscription_starts_with_the_view_and_goes_on_where_it_was(
 def test_the_next_failover_consumer_goes_on_in_the_view(
     client: pulsar.Client, rest: Rest, topic: str
 ) -> None:
+    keep(rest, topic)
     put(client, topic, numbered(20, 1))
     compact(rest, topic)
 
@@ -204,11 +218,10 @@ def test_the_next_failover_consumer_goes_on_in_the_view(
 
 def trimmed(client: pulsar.Client, rest: Rest, topic: str) -> list[Any]:
     """30 keys in ledgers that retention took after they were compacted, then one more message."""
+    keep(rest, topic)
     ids = put(client, topic, numbered(30, 1))
     compact(rest, topic)
-    rest.do("PUT", f"{path_of(topic)}/subscription/all", "latest")
-    rest.do("PUT", f"{path_of(topic)}/unload")
-    eventually(lambda: entries_of(rest, topic) == 0, "retention takes what was read")
+    drop(rest, topic)
     ids += put(client, topic, [("last", "last")])
     return ids
 
@@ -253,15 +266,14 @@ def test_positions_that_retention_took_are_starts_and_targets_in_the_view(
 
 
 def test_a_time_within_the_view_is_a_start(client: pulsar.Client, rest: Rest, topic: str) -> None:
+    keep(rest, topic)
     put(client, topic, numbered(15, 1))
     time.sleep(0.02)
     between = int(time.time() * 1000)
     time.sleep(0.02)
     put(client, topic, [(f"l{key}", "later") for key in range(5)])
     compact(rest, topic)
-    rest.do("PUT", f"{path_of(topic)}/subscription/all", "latest")
-    rest.do("PUT", f"{path_of(topic)}/unload")
-    eventually(lambda: entries_of(rest, topic) == 0, "retention takes what was read")
+    drop(rest, topic)
     reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
     reader.seek(between)
     assert read_on(reader) == ["later"] * 5
@@ -328,6 +340,7 @@ def test_a_view_is_there_after_a_restart_and_grows(
     server: StandaloneServer, new_client: Callable[..., pulsar.Client], topic: str
 ) -> None:
     rest, client = Rest(server.endpoint), new_client()
+    keep(rest, topic)
     put(client, topic, numbered(10, 1))
     compact(rest, topic)
     reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
@@ -374,18 +387,19 @@ def test_the_compaction_subscription_is_listed_refuses_clients_and_unsubscribing
     client: pulsar.Client, rest: Rest, topic: str
 ) -> None:
     path = path_of(topic)
+    keep(rest, topic)
     put(client, topic, [*numbered(5, 1), *numbered(5, 2)])
-    assert rest.get(f"{path}/subscriptions") == []
+    assert rest.get(f"{path}/subscriptions") == ["keeper"]
     rest.refused(404, "DELETE", f"{path}/subscription/{COMPACTION}")
     compact(rest, topic)
-    assert rest.get(f"{path}/subscriptions") == [COMPACTION]
+    assert rest.get(f"{path}/subscriptions") == ["keeper", COMPACTION]
     with pytest.raises(pulsar.PulsarException):
         client.subscribe(topic, COMPACTION)
     assert "reserved" in rest.refused(405, "PUT", f"{path}/subscription/{COMPACTION}")
     rest.refused(404, "POST", f"{path}/subscription/{COMPACTION}/skip_all")
     assert view_of(client, topic) == values(5, 2)
     rest.do("DELETE", f"{path}/subscription/{COMPACTION}")
-    assert rest.get(f"{path}/subscriptions") == []
+    assert rest.get(f"{path}/subscriptions") == ["keeper"]
     assert view_of(client, topic) == [*values(5, 1), *values(5, 2)], "the topic itself is read again"
     assert rest.get(f"{path}/internalStats")["compactedLedger"]["ledgerId"] == -1
 
@@ -418,6 +432,7 @@ def test_a_partitioned_topic_is_compacted_in_all_partitions(
 ) -> None:
     topic, path = f"persistent://{namespace}/p", f"/persistent/{namespace}/p"
     rest.do("PUT", f"{path}/partitions", 3)
+    rest.do("PUT", f"{path}/subscription/keeper", "earliest")
     put(client, topic, [*numbered(20, 1), *numbered(20, 2)])
     rest.do("PUT", f"{path}/compaction")
     for index in range(3):
@@ -458,6 +473,7 @@ def test_a_terminated_topic_is_compacted_and_a_deleted_one_leaves_no_view(
 def test_a_reader_in_the_middle_sees_old_then_new_values_and_misses_no_key(
     client: pulsar.Client, rest: Rest, topic: str
 ) -> None:
+    keep(rest, topic)
     put(client, topic, numbered(40, 1))
     compact(rest, topic)
     reader = client.create_reader(
