@@ -1,4 +1,4 @@
-"""A topic's history for tests of compaction: messages of every kind, and a naive model of the compacted view."""
+"""A topic's history for tests of compaction, with messages of every kind, and a naive model of the view."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from magnetar.common.naming.position import Position
+from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.wire.frame import encode_entry
 from magnetar.common.wire.pulsar_pb2 import (
     LZ4,
@@ -53,7 +53,7 @@ class Entry:
     count: int = 1
     flags: int = 0
     aborted: bool = False
-    position: Position = Position(-1, -1)
+    position: Position = EARLIEST
 
     def run(self) -> Run:
         """Returns it as a run to append."""

@@ -12,7 +12,6 @@ from magnetar.ledger.compacted.page import EntriesLine, KeysLine, SegmentEnd, St
 
 _ENTRY_OVERHEAD: Final = 45
 _LINES_PER_INDEX_PAGE: Final = 5_000
-_HASHES_PER_PAGE: Final = pages.PAGE_BYTES_MAX // pages.HASH_BYTES
 
 
 class SegmentBuilder:
@@ -21,6 +20,7 @@ class SegmentBuilder:
     __slots__ = (
         "_entries",
         "_entries_bytes",
+        "_hashed",
         "_hashes",
         "_index",
         "_key_index",
@@ -40,6 +40,7 @@ class SegmentBuilder:
         self._entries: list[StoredEntry] = []
         self._entries_bytes = 0
         self._hashes = bytearray()
+        self._hashed = 0
         self._index: list[EntriesLine] = []
         self._key_index: list[KeysLine] = []
         self._keyed = 0
@@ -121,10 +122,10 @@ class SegmentBuilder:
         self._entries_bytes = 0
 
     def _complete_keys(self) -> None:
-        hashes = bytes(self._hashes[: _HASHES_PER_PAGE * pages.HASH_BYTES])
+        hashes = bytes(self._hashes[: pages.PAGE_BYTES_MAX // pages.HASH_BYTES * pages.HASH_BYTES])
         del self._hashes[: len(hashes)]
-        before = self._key_index[-1].first_keyed + _HASHES_PER_PAGE if self._key_index else 0
-        self._key_index.append(KeysLine(self._made, before))
+        self._key_index.append(KeysLine(self._made, self._hashed))
+        self._hashed += len(hashes) // pages.HASH_BYTES
         self._put(pages.encode_keys(hashes))
 
     def _put(self, page: bytes) -> None:

@@ -4,10 +4,10 @@ A part reads the topic's entries after the horizon, up to the limit or to the me
 
 1. one pass over them finds the latest message of each key (`TailScan`);
 2. the keys of earlier segments, never their entries, show what is overwritten or deleted there;
-3. the survivors, and segments that are merged with them (`plan_merges`), are written to new ledgers, which are
-   closed and whose end marks are read back;
-4. one transaction names the new view. Until then the old view is in force, and the new ledgers
-   have deletion intents; afterwards the replaced ones have.
+3. the survivors, and segments that are merged with them (`plan_merges`), are written to new ledgers, which
+   are closed and whose end marks are read back;
+4. one transaction names the new view. Until then the old view is in force and the new ledgers have deletion
+   intents; afterwards the replaced ones have.
 """
 
 from __future__ import annotations

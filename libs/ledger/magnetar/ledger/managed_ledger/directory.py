@@ -107,7 +107,7 @@ async def delete_managed_ledgers(
             head = heads[item.key]
             intent = _intent_to_delete(ctx, item.key, head)
             # The view changes in transactions with the head, whose version guards it as well.
-            if (view := await find_view(ctx, head)) is not None:
+            if (view := await find_view(ctx.metadata, ctx.keys, head)) is not None:
                 refs = ledgers_of(decode(CompactedView, view.value))
                 intent.delete_topic.ledgers.extend([ref_value(ref) for ref in refs])
                 ops.append(Delete(view.key))

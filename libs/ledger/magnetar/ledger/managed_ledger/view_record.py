@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from magnetar.common.errors import DataCorruption
-from magnetar.common.metadata.store import Versioned
+from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.store import MetadataStore, Versioned
 from magnetar.common.metadata.values import COMPACTED, CompactedView, TopicHead, decode
 from magnetar.common.naming.position import Position
 from magnetar.ledger.compacted.figures import ViewEnd
@@ -13,20 +14,20 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.topic_head import read_ref, ref_value
 
 
-async def find_view(ctx: ManagedLedgerContext, head: TopicHead) -> Versioned | None:
+async def find_view(metadata: MetadataStore, keys: Keys, head: TopicHead) -> Versioned | None:
     """Returns a topic's stored view; None without one. Reads nothing for topics without compaction. Raises
     MetadataError.
     """
     if not head.format.incompatible_features & COMPACTED:
         return None
-    return await ctx.metadata.get(ctx.keys.compacted_view(head.creation_id))
+    return await metadata.get(keys.compacted_view(head.creation_id))
 
 
 async def load_view(ctx: ManagedLedgerContext, topic: str, head: TopicHead) -> View | None:
     """Loads a topic's view; None without one. Raises DataCorruption if the head says that there is a view and
     it is missing, UnsupportedFormat, MetadataError.
     """
-    found = await find_view(ctx, head)
+    found = await find_view(ctx.metadata, ctx.keys, head)
     if found is not None:
         return decode_view(ctx, topic, found.value)
     if head.format.incompatible_features & COMPACTED:
