@@ -88,10 +88,15 @@ def view_of(client: pulsar.Client, topic: str, start: Any = pulsar.MessageId.ear
 
 
 def read_on(reader: pulsar.Reader) -> list[str]:
+    """Read until nothing is left.
+
+    The C++ library hands on what is compacted out of a batch as messages without a value, which are dropped
+    here; the libraries in Java and Go skip them.
+    """
     found = []
     while reader.has_message_available():
         found.append(reader.read_next(10_000).data().decode())
-    return found
+    return [each for each in found if each]
 
 
 def numbered(keys: int, version: int) -> list[tuple[str | None, str]]:
@@ -204,8 +209,8 @@ def test_the_next_failover_consumer_goes_on_in_the_view(
             receiver_queue_size=5,
         )
 
-    active, standby = consumer("a"), consumer("b")
-    messages = [receive(active) for _ in range(10)]
+    active, standby, messages = first_served(consumer("a"), consumer("b"))
+    messages += [receive(active) for _ in range(10 - len(messages))]
     active.acknowledge_cumulative(messages[-1])
     put(client, topic, numbered(15, 2))
     compact(rest, topic)
@@ -214,6 +219,19 @@ def test_the_next_failover_consumer_goes_on_in_the_view(
         f"k{key}v2".encode() for key in range(15)
     ]
     expect_nothing(standby)
+
+
+def first_served(
+    one: pulsar.Consumer, other: pulsar.Consumer
+) -> tuple[pulsar.Consumer, pulsar.Consumer, list[pulsar.Message]]:
+    """The active one of two Failover consumers, the other one, and the first message."""
+    for _ in range(100):
+        for active, standby in ((one, other), (other, one)):
+            try:
+                return active, standby, [active.receive(100)]
+            except pulsar.Timeout:
+                pass
+    raise AssertionError("neither consumer gets a message")
 
 
 def trimmed(client: pulsar.Client, rest: Rest, topic: str) -> list[Any]:
@@ -408,6 +426,7 @@ def test_figures_of_a_compaction(client: pulsar.Client, endpoint: Endpoint, rest
     path = path_of(topic)
     rest.do("PUT", path)
     assert set(rest.get(f"{path}/stats")["compaction"].values()) == {0}
+    keep(rest, topic)
     before_ms = int(time.time() * 1000)
     put(client, topic, [*numbered(5, 1), *numbered(5, 2), (None, "no key")])
     compact(rest, topic)
@@ -455,14 +474,30 @@ def test_new_partitions_do_not_get_a_subscription_of_compaction(
     assert rest.get(f"{path}-partition-1/subscriptions") == []
 
 
-def test_a_terminated_topic_is_compacted_and_a_deleted_one_leaves_no_view(
+def test_the_end_of_a_terminated_topic_comes_after_its_view(
+    client: pulsar.Client, endpoint: Endpoint, rest: Rest, topic: str
+) -> None:
+    keep(rest, topic)
+    put(client, topic, [*numbered(5, 1), *numbered(5, 2)])
+    assert rest.call("POST", f"{path_of(topic)}/terminate").status == 200
+    compact(rest, topic)
+    drop(rest, topic)
+    with line(endpoint) as c:
+        c.subscribe(topic, read_compacted=True, durable=False)
+        c.flow(10)
+        messages = c.expect_messages(5)
+        assert [frame.payload.decode() for frame in messages] == values(5, 2)
+        c.ack(messages[-1].position, cumulative=True, receipt=False)
+        c.expect("reachedEndOfTopic", consumer_id=1)
+
+
+def test_a_deleted_topic_leaves_no_view_to_the_next_one(
     client: pulsar.Client, rest: Rest, topic: str
 ) -> None:
     path = path_of(topic)
-    put(client, topic, [*numbered(5, 1), *numbered(5, 2)])
-    assert rest.call("POST", f"{path}/terminate").status == 200
+    put(client, topic, [*numbered(3, 1), *numbered(3, 2)])
     compact(rest, topic)
-    assert view_of(client, topic) == values(5, 2)
+    assert view_of(client, topic) == values(3, 2)
     rest.do("DELETE", path)
     rest.do("PUT", path)
     put(client, topic, numbered(1, 3))

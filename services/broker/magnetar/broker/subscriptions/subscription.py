@@ -406,7 +406,8 @@ class Subscription(WithMembers):
         """Notifies each consumer that the topic is terminated, after the response to the last
         acknowledgement.
         """
-        if self.cursor.backlog():
+        cursor = self.cursor
+        if cursor.backlog() or (cursor.reads_view and self._ledger.compaction.has_after(cursor.mark_delete)):
             return
         for consumer in self.consumers:
             if not consumer.told_of_end:

@@ -85,7 +85,7 @@ ROUTES: Final = [
     Route(
         object="persistent",
         method="GET",
-        path=f"/admin/magnetar/v1/persistent{TOPIC_PATH}/compaction",
+        path=f"/admin/magnetar/v1/{{domain}}{TOPIC_PATH}/compaction",
         handler=_report,
         summary="Get the compacted view of a topic, its last compaction, when the next one starts.",
         answer="CompactionReport",
