@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,9 @@ HASH_KEY = bytes(range(16))
 
 def settings(**changes: Any) -> CompactionSettings:
     """Returns settings of a run; `memory_bytes` goes to its limits."""
-    limits = CompactionLimits(memory_bytes=changes.pop("memory_bytes", 1 << 20))
+    limits = CompactionLimits(
+        memory_bytes=changes.pop("memory_bytes", 1 << 20), bytes_per_second=changes.pop("bytes_per_second", 0)
+    )
     return CompactionSettings(hash_key=HASH_KEY, limits=limits, **changes)
 
 
@@ -38,9 +41,12 @@ class CompactedTopic:
 
     async def publish(self, *entries: Entry) -> None:
         """Publishes entries and waits until they are confirmed."""
-        for entry in entries:
+        for number, entry in enumerate(entries, 1):
             self.topic.published += 1
             self.topic.ledger.append(entry.run(), None)
+            if number % 5 == 0:
+                await self.topic.published_all()
+                await asyncio.sleep(0.02)  # the next ledger is made ahead
         await self.topic.published_all()
         confirmed = self.topic.listener.confirmed[-len(entries) :] if entries else []
         for entry, (position, data) in zip(entries, confirmed, strict=True):

@@ -10,7 +10,10 @@ SMALL_BYTES: Final = 64 << 20
 """Neighbors smaller than this are merged."""
 
 SEGMENTS_MAX: Final = 48
-"""Segments of a view; more are merged at any cost, the cheapest neighbors first."""
+"""Segments of a view; beyond that the cheapest neighbors are merged at any cost."""
+
+MERGED_AT_ONCE: Final = 8
+"""Neighbors merged then: the more at once, the less often a message is written again."""
 
 BUDGET_FACTOR: Final = 4
 """Bytes of earlier segments that a run may write anew, by new bytes; what is left is later runs' credit."""
@@ -83,11 +86,17 @@ def plan_merges(
         if mostly_dead and group.cost <= budget:
             budget -= group.cost
             group.rewrite = True
-    while len(groups) > SEGMENTS_MAX:
-        cheapest = min(range(len(groups) - 1), key=lambda at: groups[at].cost + groups[at + 1].cost)
-        budget -= groups[cheapest].cost + groups[cheapest + 1].cost
-        _merge(groups, cheapest)
+    if len(groups) > SEGMENTS_MAX:
+        costs = [sum(group.cost for group in groups[at : at + MERGED_AT_ONCE]) for at in _windows(groups)]
+        cheapest = min(_windows(groups), key=costs.__getitem__)
+        budget -= costs[cheapest]
+        for _ in range(MERGED_AT_ONCE - 1):
+            _merge(groups, cheapest)
     return MergePlan(groups, min(max(budget, 0), CREDIT_MAX))
+
+
+def _windows(groups: list[SegmentGroup]) -> range:
+    return range(len(groups) - MERGED_AT_ONCE + 1)
 
 
 def _merge(groups: list[SegmentGroup], at: int) -> None:

@@ -46,6 +46,11 @@ class PageCache:
             _, (_, dropped) = self._items.popitem(last=False)
             self._bytes -= dropped
 
+    def clear(self) -> None:
+        """Drops everything."""
+        self._items.clear()
+        self._bytes = 0
+
     def drop(self, ledger_id: int, page_id: int) -> None:
         """Drops an object, if cached."""
         found = self._items.pop((ledger_id, page_id), None)
