@@ -11,6 +11,7 @@ from magnetar.broker.topics.compaction_state import NEVER_COMPACTED, CompactionS
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.ledger.compacted.figures import CompactionProgress, ViewFigures
 from magnetar.ledger.compacted.settings import CompactionSettings
 
 
@@ -37,9 +38,11 @@ class FakeView:
     held: bool = False
     asked: list[tuple[Position, CompactionSettings]] = field(default_factory=list)
     removed: int = 0
+    figures: ViewFigures = field(default_factory=ViewFigures)
     _ended: asyncio.Future[Any] | None = None
 
-    async def run(self, limit: Position, settings: CompactionSettings) -> Any:
+    async def run(self, limit: Position, settings: CompactionSettings, progress: CompactionProgress) -> Any:
+        progress.entries_read = 12_345
         self.asked.append((limit, settings))
         self._ended = asyncio.get_running_loop().create_future()
         return await self._ended

@@ -14,10 +14,14 @@ def explain(topic: PersistentTopic) -> str:
 def _last_run(topic: PersistentTopic) -> str:
     state = topic.compaction
     match state.status:
-        case CompactionStatus.RUNNING if not state.started_ms or state.started_ms <= state.ended_ms:
+        case CompactionStatus.RUNNING if state.progress is None:
             return "A compaction waits until others of this broker end (magnetarCompactionRunsMax)."
         case CompactionStatus.RUNNING:
-            return "A compaction is running."
+            progress = state.progress
+            return (
+                f"A compaction is running: {progress.entries_read:,} entries examined, "
+                f"{progress.bytes_read:,} bytes read and {progress.bytes_written:,} written."
+            )
         case CompactionStatus.SUCCESS:
             return (
                 f"The last compaction took {state.duration_ms / 1000:.1f} s, read {state.bytes_read:,} bytes"

@@ -18,6 +18,7 @@ from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.compacted.figures import CompactionProgress
 from magnetar.ledger.compacted.settings import CompactionSettings
 from prometheus_client import Counter, Gauge
 
@@ -91,6 +92,7 @@ class CompactionService:
             self._failed(topic, f"unexpected error: {error}")
             log.exception("compaction failed unexpectedly", topic=topic.name.full)
         finally:
+            state.progress = None
             if state.running:
                 self._failed(topic, "the broker is shutting down")
             del self._runs[topic]
@@ -104,7 +106,8 @@ class CompactionService:
             limits=self._config.limits,
             retain_null_key=self._config.retain_null_key,
         )
-        result = await topic.ledger.compaction.run(topic.ledger.read_limit(), settings)
+        state.progress = CompactionProgress()
+        result = await topic.ledger.compaction.run(topic.ledger.read_limit(), settings, state.progress)
         state.duration_ms = round(result.duration_s * 1000)
         state.status = CompactionStatus.SUCCESS
         state.succeeded += 1

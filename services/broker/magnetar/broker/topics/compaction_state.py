@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from magnetar.ledger.compacted.figures import CompactionProgress
+
 COMPACTION_SUBSCRIPTION: Final = "__compaction"
 """The name under which administrators see what compaction holds; no client may subscribe with it."""
 
@@ -40,6 +42,8 @@ class CompactionState:
     bytes_read: int = 0
     """Bytes that the last successful run read, for its rates."""
     bytes_written: int = 0
+    progress: CompactionProgress | None = None
+    """Progress of the run under way; None while none runs."""
     due_since_ms: int = 0
     """The first check that found more bytes than the threshold; 0 while there are fewer."""
 
@@ -51,11 +55,6 @@ class CompactionState:
     def running(self) -> bool:
         """Whether a run is in progress, or waits for its turn."""
         return self.status is CompactionStatus.RUNNING
-
-    @property
-    def ended_ms(self) -> int:
-        """End of the last run that ended."""
-        return max(self.succeeded_ms, self.failed_ms)
 
     @property
     def read_rate(self) -> float:
