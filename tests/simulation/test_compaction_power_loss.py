@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from magnetar.ledger.compacted import merge_plan
 from magnetar.ledger.compacted import page as pages
 from magnetar.ledger.managed_ledger import compaction_run
 
@@ -16,6 +17,8 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 1_000)
     monkeypatch.setattr(compaction_run, "DEAD_SET_BYTES_MAX", 18)
     monkeypatch.setattr(compaction_run, "KEPT_BYTES_MAX", 3_000)
+    monkeypatch.setattr(compaction_run, "READ_ENTRIES", 10)
+    monkeypatch.setattr(merge_plan, "SMALL_BYTES", 2_000)
 
 
 @pytest.mark.seeds(2, full=8, nightly=30)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from magnetar.common.wire.pulsar_pb2 import LZ4
-from magnetar.ledger.managed_ledger import ManagedLedgerConfig
+from magnetar.ledger.compacted import merge_plan, segment_builder
+from magnetar.ledger.compacted import page as pages
+from magnetar.ledger.managed_ledger import ManagedLedgerConfig, compaction_run
 
 from tests.simulation.power_loss import Process
 from tests.unit.ledger.compacted.compacted_topic import CompactedTopic
@@ -136,7 +139,21 @@ def test_markers_and_aborted_transactions_are_left_out() -> None:
     on_topic(scenario)
 
 
-@pytest.mark.seeds(12, full=60, nightly=400)
+@contextmanager
+def small_sizes(rng: random.Random) -> Iterator[None]:
+    """Several pages, segments and reads with little data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "PAGE_BYTES_MAX", rng.choice((100, 1_000, 256 << 10)))
+        patch.setattr(segment_builder, "_LINES_PER_INDEX_PAGE", rng.choice((1, 3, 5_000)))
+        patch.setattr(merge_plan, "SMALL_BYTES", rng.choice((1, 1_000, 64 << 20)))
+        patch.setattr(compaction_run, "DEAD_SET_BYTES_MAX", rng.choice((18, 8 << 10)))
+        patch.setattr(compaction_run, "KEPT_BYTES_MAX", rng.choice((1, 2_000, 8 << 20)))
+        patch.setattr(compaction_run, "PROBED_KEYS", rng.choice((1, 3, 1 << 18)))
+        patch.setattr(compaction_run, "READ_ENTRIES", rng.choice((1, 6, 5_000)))
+        yield
+
+
+@pytest.mark.seeds(8, full=60, nightly=400)
 def test_many_runs_give_what_the_model_gives(seed: int) -> None:
     rng = random.Random(seed)
     retain = rng.random() < 0.3
@@ -155,4 +172,5 @@ def test_many_runs_give_what_the_model_gives(seed: int) -> None:
                 await topic.load_again()
                 await topic.check(retain_null_key=retain)
 
-    on_topic(scenario, seed=seed)
+    with small_sizes(rng):
+        on_topic(scenario, seed=seed)

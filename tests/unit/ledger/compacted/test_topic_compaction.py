@@ -18,11 +18,12 @@ from magnetar.common.errors import (
     OwnershipLost,
     StorageError,
 )
-from magnetar.common.metadata.store import Op, Put
+from magnetar.common.metadata.store import Op, Put, Versioned
 from magnetar.common.metadata.values import COMPACTED, CompactedView, decode
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.ledger.compacted import page as pages
 from magnetar.ledger.compacted.figures import CompactionProgress
+from magnetar.ledger.compacted.segment import SegmentIndex
 from magnetar.ledger.ledger_store import LedgerReader, LedgerRef, Run
 from magnetar.ledger.managed_ledger import compaction_run, delete_managed_ledger, finish_intents
 from magnetar.ledger.managed_ledger.page_ledger import KEEP_INTERVAL_S, PageLedger
@@ -229,6 +230,38 @@ def test_a_lost_answer_to_the_naming_leaves_either_view(applied: bool) -> None:
     simulated(scenario)
 
 
+def test_a_naming_whose_outcome_stays_unknown_deletes_no_ledger_in_use() -> None:
+    """The answer is lost, and metadata cannot be asked what became of the view."""
+
+    async def scenario(process: Process) -> None:
+        topic = await compacted(process)
+        await topic.publish(*entries(30, 30, 4))
+        metadata, commit, get = process.metadata, process.metadata.commit, process.metadata.get
+
+        async def away(key: str) -> Versioned | None:
+            if "topic-heads" not in key:
+                return await get(key)
+            metadata.get = get  # type: ignore[method-assign]
+            raise MetadataError("the metadata store cannot be reached")
+
+        async def losing(ops: Sequence[Op]) -> int:
+            if any(isinstance(op, Put) and "compacted-views" in op.key for op in ops):
+                metadata.commit = commit  # type: ignore[method-assign]
+                metadata.get = away  # type: ignore[method-assign]
+                metadata.lose_next_outcome(applied=True)
+            return await commit(ops)
+
+        metadata.commit = losing  # type: ignore[method-assign]
+        with pytest.raises(MetadataError, match="cannot be reached"):
+            await topic.compact(rewrite=True)
+        await asyncio.sleep(1)
+        await topic.load_again()
+        await topic.check()
+        check_ledgers(process)
+
+    simulated(scenario)
+
+
 def test_a_cancelled_run_leaves_the_old_view_and_no_ledger() -> None:
     async def scenario(process: Process) -> None:
         topic = await compacted(process)
@@ -272,15 +305,16 @@ def test_a_ledger_that_was_cleaned_up_in_the_making_fails_the_run() -> None:
     async def scenario(process: Process) -> None:
         topic = await compacted(process)
         await topic.publish(*entries(30, 30, 4))
-        close = PageLedger.close
+        read = compaction_run.read_index
 
-        async def slow(self: PageLedger) -> None:
-            await close(self)
+        async def slow(reader: LedgerReader) -> SegmentIndex:
+            index = await read(reader)
             await finish_intents(topic.topic.ctx)
+            return index
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PageLedger, "close", slow)
-            with pytest.raises((LogFailed, NoSuchLedger)):
+            patch.setattr(compaction_run, "read_index", slow)
+            with pytest.raises(LogFailed, match="cleaned up"):
                 await topic.compact()
         await topic.check()
         await topic.compact()
