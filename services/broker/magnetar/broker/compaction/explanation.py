@@ -13,15 +13,15 @@ def explain(topic: PersistentTopic) -> str:
 
 def _last_run(topic: PersistentTopic) -> str:
     state = topic.compaction
+    progress = state.progress
+    if progress is not None:
+        return (
+            f"A compaction is running: {progress.entries_read:,} entries examined, "
+            f"{progress.bytes_read:,} bytes read and {progress.bytes_written:,} written."
+        )
     match state.status:
-        case CompactionStatus.RUNNING if state.progress is None:
-            return "A compaction waits until others of this broker end (magnetarCompactionRunsMax)."
         case CompactionStatus.RUNNING:
-            progress = state.progress
-            return (
-                f"A compaction is running: {progress.entries_read:,} entries examined, "
-                f"{progress.bytes_read:,} bytes read and {progress.bytes_written:,} written."
-            )
+            return "A compaction waits until others of this broker end (magnetarCompactionRunsMax)."
         case CompactionStatus.SUCCESS:
             return (
                 f"The last compaction took {state.duration_ms / 1000:.1f} s, read {state.bytes_read:,} bytes"
