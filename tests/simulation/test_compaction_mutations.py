@@ -21,6 +21,7 @@ from magnetar.ledger.managed_ledger import compaction_run, topic_compaction
 from magnetar.ledger.managed_ledger.compaction_run import CompactionRun
 from magnetar.ledger.managed_ledger.page_ledger import PageLedger
 from magnetar.ledger.managed_ledger.topic_compaction import TopicCompaction
+from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 from pyroaring import BitMap
 
 from tests.simulation.compaction_workload import CompactionWorkload
@@ -42,6 +43,10 @@ def power_loss(seed: int) -> None:
         patch.setattr(compaction_run, "READ_ENTRIES", 10)
         patch.setattr(merge_plan, "SMALL_BYTES", 2_000)
         cut_everywhere(CompactionWorkload(seed), seed, every=3)
+
+
+def lost_naming(_seed: int) -> None:
+    test_topic_compaction.test_a_lost_answer_to_the_naming_leaves_either_view(False)
 
 
 def unknown_naming(_seed: int) -> None:
@@ -78,17 +83,19 @@ def a_view_names_a_ledger_before_it_is_closed(patch: Patch) -> None:
 
 
 def a_view_is_served_before_it_is_named(patch: Patch) -> None:
-    commit = TopicCompaction._commit
+    commit, write = TopicHeadKey.commit, TopicCompaction._commit
+    changes: dict[int, tuple[TopicCompaction, Any]] = {}
+
+    async def serving(self: TopicHeadKey, head: Any, ops: Sequence[Op] = ()) -> None:
+        if (change := changes.pop(id(self), None)) is not None:
+            change[0]._view = change[1]
+        await commit(self, head, ops)
 
     async def mutant(self: TopicCompaction, change: Any) -> None:
-        before = self._view
-        self._view = change.view
-        try:
-            await commit(self, change)
-        except Exception:
-            self._view = before
-            raise
+        changes[id(self._head)] = self, change.view
+        await write(self, change)
 
+    patch.setattr(TopicHeadKey, "commit", serving)
     patch.setattr(TopicCompaction, "_commit", mutant)
 
 
@@ -245,7 +252,7 @@ def aborted_transactions_are_included(patch: Patch) -> None:
 
 MUTATIONS = [
     noticed(a_view_names_a_ledger_before_it_is_closed, power_loss, 1),
-    noticed(a_view_is_served_before_it_is_named, power_loss, 6),
+    noticed(a_view_is_served_before_it_is_named, lost_naming, 1),
     noticed(ledgers_are_deleted_before_the_view_that_replaces_them_is_named, power_loss, 2),
     noticed(replaced_ledgers_have_no_intents, power_loss, 2),
     noticed(new_ledgers_keep_their_intents, power_loss, 2),
@@ -258,7 +265,7 @@ MUTATIONS = [
     noticed(what_a_tombstone_deletes_is_kept, histories, 3),
     noticed(the_dead_of_one_segment_are_those_of_another, histories, 8),
     noticed(bits_of_batches_are_shifted, histories, 3),
-    noticed(chunk_groups_are_split, histories, 4),
+    noticed(chunk_groups_are_split, histories, 30),
     noticed(pending_chunks_die_with_their_key, histories, 8),
     noticed(abandoned_chunks_stay, histories, 40),
     noticed(the_last_id_has_no_batch_index, histories, 3),

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.batch import parse_metadata, payload_offset
+from magnetar.common.wire.frame import ENTRY_HEADER_BYTES, MAGIC_CHECKSUM
 from magnetar.common.wire.pulsar_pb2 import NONE, MessageMetadata, SingleMessageMetadata
 from magnetar.ledger.compacted.payload_codecs import decompress
 from magnetar.ledger.ledger_store import RUN_MARKER
@@ -83,6 +84,25 @@ def examine(entry: bytes, run_flags: int) -> ExaminedEntry:
     except DataCorruption:
         return ExaminedEntry(EntryKind.OPAQUE, metadata)
     return ExaminedEntry(EntryKind.BATCH, metadata, payload)
+
+
+def parse_single(entry: bytes, metadata: MessageMetadata) -> bool:
+    """Parses an entry's metadata into `metadata`, which may be used again and again. Returns False unless the
+    entry is surely an ordinary message outside of batches: `examine` decides about others.
+    """
+    if entry[:2] != MAGIC_CHECKSUM:
+        return False
+    offset = ENTRY_HEADER_BYTES + int.from_bytes(entry[6:10], "big")
+    if offset > len(entry):
+        return False
+    try:
+        metadata.ParseFromString(entry[ENTRY_HEADER_BYTES:offset])
+    except DecodeError:
+        return False
+    has = metadata.HasField
+    return not (has("num_messages_in_batch") or has("num_chunks_from_msg") or has("marker_type")) and bool(
+        metadata.IsInitialized()
+    )
 
 
 _MARKER: Final = ExaminedEntry(EntryKind.MARKER)

@@ -8,7 +8,6 @@ from typing import Final
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.runtime.work_slices import Slices
 
-_STEPS_PER_LOOK: Final = 8
 _SLEEP_MIN_S: Final = 0.005
 
 
@@ -21,7 +20,7 @@ class RunPace:
         self._clock = clock
         self._bytes_per_second = bytes_per_second
         self._due = clock.monotonic()
-        self._slices = Slices(clock.monotonic, _STEPS_PER_LOOK)
+        self._slices = Slices(clock.monotonic, 1)
 
     async def spend(self, byte_count: int) -> None:
         """Counts bytes that were read or written; waits until they are due."""

@@ -24,6 +24,7 @@ from magnetar.ledger.compacted.entry_keys import (
     deletes_key,
     examine,
     key_of,
+    parse_single,
 )
 from magnetar.ledger.compacted.key_hash import KeyHash
 from magnetar.ledger.compacted.latest_keys import ORDINAL_MAX, LatestKeys
@@ -106,33 +107,58 @@ class TailScan:
         return self._entries
 
     def feed(self, run: Run) -> Iterator[None]:
-        """Examines the entries of a run; yields after each entry, and within large batches."""
+        """Examines the entries of a run; yields every some dozen messages."""
         if (run.ledger_id, run.first_entry_id) != self._following:
             self._stretches.append(Stretch(Position(run.ledger_id, run.first_entry_id), self._entries))
         self._following = Position(run.ledger_id, run.last_entry_id + 1)
+        ordinary = not run.flags and self._is_aborted is None
+        metadata = MessageMetadata()
+        yield_at = self.next_ordinal + _MESSAGES_PER_STEP
         for entry in run.entries:
             ordinal = self.next_ordinal
             self._starts.add(ordinal)
             self._entries += 1
-            self.next_ordinal += 1
-            examined = examine(entry, run.flags)
-            metadata = examined.metadata
-            if examined.kind is EntryKind.MARKER:
-                pass
-            elif self._is_aborted is not None and metadata is not None and self._is_aborted(metadata):
-                self.messages += 1
-            elif examined.kind is EntryKind.OPAQUE or metadata is None:
-                self.messages += 1
-                self._kept.add(ordinal)
-            elif examined.kind is EntryKind.SINGLE:
-                self.messages += 1
-                self._add(ordinal, key_of(metadata), deletes_key(metadata, entry))
-            elif examined.kind is EntryKind.CHUNK:
-                self.messages += 1
-                self._add_chunk(ordinal, metadata)
+            if ordinary and parse_single(entry, metadata):
+                self._add_single(ordinal, entry, metadata)
             else:
-                yield from self._add_batch(ordinal, metadata.num_messages_in_batch, examined)
-            yield
+                yield from self._examine(ordinal, entry, run.flags)
+            if self.next_ordinal >= yield_at:
+                yield_at = self.next_ordinal + _MESSAGES_PER_STEP
+                yield
+        yield
+
+    def _add_single(self, ordinal: int, entry: bytes, metadata: MessageMetadata) -> None:
+        self.next_ordinal = ordinal + 1
+        self.messages += 1
+        if not metadata.HasField("partition_key"):
+            if self._retain_null_key:
+                self._kept.add(ordinal)
+            return
+        try:
+            key_hash = self._hash.of(metadata.partition_key)
+        except UnicodeError:
+            self._kept.add(ordinal)
+            return
+        self.latest.add(key_hash, ordinal, deletes_key(metadata, entry))
+
+    def _examine(self, ordinal: int, entry: bytes, run_flags: int) -> Iterator[None]:
+        self.next_ordinal = ordinal + 1
+        examined = examine(entry, run_flags)
+        metadata = examined.metadata
+        if examined.kind is EntryKind.MARKER:
+            return
+        if self._is_aborted is not None and metadata is not None and self._is_aborted(metadata):
+            self.messages += 1
+        elif examined.kind is EntryKind.OPAQUE or metadata is None:
+            self.messages += 1
+            self._kept.add(ordinal)
+        elif examined.kind is EntryKind.SINGLE:
+            self._add_single(ordinal, entry, metadata)
+        elif examined.kind is EntryKind.CHUNK:
+            self.messages += 1
+            self._add_chunk(ordinal, metadata)
+        else:
+            yield from self._add_batch(ordinal, metadata.num_messages_in_batch, examined)
 
     def _add(self, ordinal: int, key: str | None, deletes: bool) -> None:
         if key is not None:
