@@ -91,7 +91,7 @@ def read_on(reader: pulsar.Reader) -> list[str]:
     """Read until nothing is left.
 
     The C++ library hands on what is compacted out of a batch as messages without a value, which are dropped
-    here; the libraries in Java and Go skip them.
+    here, as those in Go and Rust do; the one in Java skips them.
     """
     found = []
     while reader.has_message_available():

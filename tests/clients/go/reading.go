@@ -115,17 +115,23 @@ func readCompacted(t *trial) {
 		Topic: t.topic, StartMessageID: pulsar.EarliestMessageID(), ReadCompacted: true})
 	t.must(err, "opening a reader of the compacted view")
 	view := []string{"e1", "b2", "c2", "a3"}
-	got := t.readAll(reader)
-	t.ensure(slices.Equal(got, view), "the compacted view has %v", got)
+	got := withValue(t.readAll(reader))
+	t.ensure(slices.Equal(got, view), "the compacted view has %q", got)
 	t.send(oneByOne, keyed("f", "f1"))
 	got = t.readAll(reader)
-	t.ensure(slices.Equal(got, []string{"f1"}), "after the compacted view comes %v", got)
+	t.ensure(slices.Equal(got, []string{"f1"}), "after the compacted view comes %q", got)
 	options := earliest(pulsar.Exclusive)
 	options.ReadCompacted = true
-	t.expectTexts(t.consumer(options), append(view, "f1")...)
+	got = withValue(texts(t.receiveMany(t.consumer(options), 7)))
+	t.ensure(slices.Equal(got, append(view, "f1")), "a consumer of the compacted view gets %q", got)
 	options.SubscriptionName, options.ReadCompacted = "all", false
 	t.expectTexts(t.consumer(options), "a1", "b1", "c1", "d1", "e1", "a2", "b2", "c2", "", "a3", "f1")
 	t.compactedTable(map[string]string{"a": "a3", "b": "b2", "c": "c2", "e": "e1", "f": "f1"})
+}
+
+// withValue drops messages without a value: this library hands on what is compacted out of a batch as such.
+func withValue(texts []string) []string {
+	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
 // readAll reads while a message is said to be available.

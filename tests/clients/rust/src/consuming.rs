@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt;
-use pulsar::{ProducerOptions, SubType, producer};
 use pulsar::message::proto::MessageIdData;
+use pulsar::{ProducerOptions, SubType, producer};
 use regex::Regex;
 
 use crate::check;
@@ -147,7 +147,10 @@ fn keyed(key: &str, value: &str) -> producer::Message {
     }
 }
 
-async fn read_all(reader: &mut Reader, mut last: Option<MessageIdData>) -> Outcome<(Vec<String>, Option<MessageIdData>)> {
+async fn read_all(
+    reader: &mut Reader,
+    mut last: Option<MessageIdData>,
+) -> Outcome<(Vec<String>, Option<MessageIdData>)> {
     let mut got = Vec::new();
     while has_more(reader, last.as_ref()).await? {
         let message = read(reader).await?;
@@ -178,14 +181,17 @@ pub async fn read_compacted(world: World) -> Outcome {
     let options = earliest().read_compacted(true);
     let mut reader: Reader =
         client.reader().with_topic(&topic).with_options(options.clone()).into_reader().await?;
-    let (got, last) = read_all(&mut reader, None).await?;
+    let (mut got, last) = read_all(&mut reader, None).await?;
+    // This client hands on what is compacted out of a batch as messages without a value.
+    got.retain(|text| !text.is_empty());
     check!(got == ["e1", "b2", "c2", "a3"], "the compacted view has {got:?}");
     send(&mut one_by_one, keyed("f", "f1")).await?;
     let (got, _) = read_all(&mut reader, last).await?;
     check!(got == ["f1"], "after the compacted view comes {got:?}");
     let mut consumer: Consumer =
         subscribe(&client, &topic, SubType::Exclusive).with_options(options).build().await?;
-    let got = texts(&receive_many(&mut consumer, 5).await?);
+    let mut got = texts(&receive_many(&mut consumer, 7).await?);
+    got.retain(|text| !text.is_empty());
     check!(got == ["e1", "b2", "c2", "a3", "f1"], "a consumer of the compacted view gets {got:?}");
     receive_nothing(&mut consumer).await?;
     let mut all: Consumer =

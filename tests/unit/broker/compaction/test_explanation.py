@@ -1,4 +1,4 @@
-"""What the status of a compaction says in words."""
+"""The words in which the status of a compaction is explained."""
 
 from __future__ import annotations
 
