@@ -17,6 +17,9 @@ from bench.tls_socket import Handed, TlsSocket
 
 ANSWER_SECONDS_MAX = 60.0
 
+UINT64_MAX = (1 << 64) - 1
+"""-1 in the unsigned fields of a message id; twice, the earliest message."""
+
 SubType = Literal["Exclusive", "Shared", "Key_Shared"]
 
 
@@ -87,6 +90,30 @@ class Connection:
                 for number, topic in enumerate(topics, first_id)
             ],
         )
+
+    def subscribe_compacted(self, topic: str, name: str) -> None:
+        """A reader of the compacted view of a topic from its start, without permits."""
+        self._look_up([topic])
+        reader = simple_frame(
+            "subscribe",
+            topic=topic,
+            subscription=name,
+            subType="Exclusive",
+            consumer_id=CONSUMER_ID,
+            consumer_name=name,
+            request_id=1,
+            durable=False,
+            read_compacted=True,
+            start_message_id={"ledgerId": UINT64_MAX, "entryId": UINT64_MAX},
+        )
+        self._all("success", [reader])
+
+    def last_message_id(self, request_id: int) -> tuple[int, int]:
+        """Ledger and entry of the last message that the consumer can get."""
+        self._socket.sendall(simple_frame("getLastMessageId", consumer_id=CONSUMER_ID, request_id=request_id))
+        answer = pb.BaseCommand.FromString(self._answer("getLastMessageIdResponse"))
+        found = answer.getLastMessageIdResponse.last_message_id
+        return found.ledgerId, found.entryId
 
     def close_consumers(self, first_id: int, count: int) -> None:
         """The consumers leave; their subscriptions stay."""

@@ -9,7 +9,7 @@ every receipt, or every message, contains exactly once.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Protocol
 
 import crc32c
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -101,6 +101,22 @@ class SendTemplate:
         """`count` frames with sequence ids from `first`."""
         frames: bytes = self.head + self._between.join(sequence_varints(first, count)) + self.tail
         return frames
+
+
+class Sends(Protocol):
+    """Send frames to produce: of one template, of several by turns, or made as they are needed."""
+
+    @property
+    def frame_bytes(self) -> int: ...
+
+    @property
+    def messages(self) -> int:
+        """Messages in an entry."""
+        ...
+
+    def burst(self, first: int, count: int) -> bytes:
+        """`count` frames with sequence ids from `first`."""
+        ...
 
 
 class MixedSends:

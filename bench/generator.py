@@ -20,7 +20,7 @@ from bench.frames import (
     FIRST_SEQUENCE_ID,
     RECEIPT_MARK,
     MarkCounter,
-    MixedSends,
+    Sends,
     SendTemplate,
     simple_frame,
 )
@@ -77,9 +77,7 @@ class Side(asyncio.Protocol):
 class Produce(Side):
     """Sends frames, at most `window` without receipt, until `entries` are sent or `seconds` have passed."""
 
-    def __init__(
-        self, template: SendTemplate | MixedSends, window: int, entries: int, seconds: float
-    ) -> None:
+    def __init__(self, template: Sends, window: int, entries: int, seconds: float) -> None:
         super().__init__()
         self.entries = entries
         self.on_all_sent: Callable[[int], None] | None = None
@@ -229,7 +227,7 @@ async def close(*sides: Side) -> None:
         side.transport.abort()
 
 
-def produce(sock: Handed, template: SendTemplate, *, window: int, entries: int, seconds: float = 0.0) -> Run:
+def produce(sock: Handed, template: Sends, *, window: int, entries: int, seconds: float = 0.0) -> Run:
     """Produce on a connection whose producer is open, until each entry has its receipt."""
 
     async def main() -> Run:

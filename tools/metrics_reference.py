@@ -23,6 +23,7 @@ from magnetar.broker.metrics.page import MetricsPage
 from magnetar.broker.schemas.figures import SUMMARIES as SCHEMA_SUMMARIES
 from magnetar.broker.stats import ProducerStats, SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.limits.dispatch_rate import BYTES, MESSAGES, OF_TOPIC
+from magnetar.broker.topics.compaction_state import CompactionState
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
@@ -107,6 +108,11 @@ class Row:
     help: str
 
 
+_COMPACTED: Final = CompactionState(
+    removed_total=1, succeeded=1, failed=1, duration_ms=1, bytes_read=1, bytes_written=1
+)
+
+
 class Silent:
     """Stands for a topic, subscription or broker with nothing to report: figures not given are 0."""
 
@@ -155,6 +161,9 @@ def rendered_page() -> str:
         producers={"any": Silent(stats=ProducerStats())},
         times_rate_limited=1,
         offloaded_bytes=1,
+        compaction=_COMPACTED,
+        compacted_entries=1,
+        compacted_bytes=1,
     )
     config = replace(BrokerConfig(), metrics=MetricsConfig(consumer_level=True, producer_level=True))
     broker: Any = Silent(config=config, topics={"any": topic}, not_ready=None, leaving=None, cluster=None)

@@ -35,6 +35,8 @@ class Verb(StrEnum):
     """`deduplicate TOPIC`: turn deduplication on; done once the topic's broker applies it."""
     ENFORCE = "enforce"
     """`enforce TOPIC`: refuse producers without a schema, soon after this is done."""
+    COMPACT = "compact"
+    """`compact TOPIC`: compact it; done once its compaction has succeeded."""
     BACKLOG = "backlog"
     """`backlog TOPIC SUBSCRIPTION`: the value is the number of entries not acknowledged."""
     MOVE = "move"
@@ -191,6 +193,14 @@ _CONSUMING: Final = (
         "the last message id of a topic, asked through a consumer or reader, is the one sent last",
     ),
     Scenario("table-view", "a table view has the latest value of each of 5 keys, and follows an update"),
+    Scenario(
+        "read-compacted",
+        "5 keys are sent one by one, then 3 of them again and an empty value of the 4th in one batch, then"
+        " the 1st once more, and `compact` is asked for: a reader of the compacted view gets the last value"
+        " of 4 keys in the order they were sent, is told that nothing more is available, and gets a message"
+        " sent after that; a consumer of it gets the same 5, one that does not read the view all 11, and a"
+        " table view, where the library has one, has 5 keys",
+    ),
     Scenario(
         "seek-id",
         "after 10 acknowledged messages, a seek to the id of the 4th brings the 5th (or 4th) to the 10th"

@@ -59,6 +59,9 @@ class Service:
                 )
             case Verb.ENFORCE:
                 rest.do("POST", f"{path}/schemaValidationEnforced", True)
+            case Verb.COMPACT:
+                rest.do("PUT", f"{path}/compaction")
+                eventually(lambda: _compacted(rest, path), f"{topic} is compacted", APPLIED_SECONDS_MAX)
             case Verb.BACKLOG:
                 return str(_backlog(rest, path, more[0]))
             case Verb.MOVE:
@@ -70,6 +73,12 @@ class Service:
 
 def _path(topic: str) -> str:
     return f"/{topic.replace('://', '/')}"
+
+
+def _compacted(rest: Rest, path: str) -> bool:
+    found = rest.get(f"{path}/compaction")
+    assert found["status"] != "ERROR", found
+    return bool(found["status"] == "SUCCESS")
 
 
 def _backlog(rest: Rest, path: str, subscription: str) -> int:

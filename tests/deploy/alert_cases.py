@@ -245,6 +245,13 @@ DATA: Final = (
         1450,
         CLUSTER,
     ),
+    Case(
+        "MagnetarCompactionOverdue",
+        {name("magnetar_compaction_due_seconds", BROKER): turns(0, 90_000)},
+        14,
+        15,
+        CLUSTER,
+    ),
 )
 
 CAPACITY: Final = (

@@ -41,6 +41,8 @@ OVER_BOOKIES = {
     "raw/test_access_modes.py::test_the_epoch_survives_a_restart",
     "raw/test_termination.py::test_producers_are_disconnected_and_refused_for_ever",
     "test_admin_deletion.py::test_a_server_killed_in_the_middle_leaves_all_of_a_namespace_or_nothing",
+    "test_compaction.py::test_the_view_outlives_the_messages",
+    "test_compaction.py::test_a_view_is_there_after_a_restart_and_grows",
     "test_restart.py::test_acknowledged_messages_are_there_after_a_restart",
     "test_restart.py::test_nothing_whose_acknowledgement_was_confirmed_is_delivered_again",
     "test_restart.py::test_a_client_library_goes_on_by_itself",
@@ -53,6 +55,7 @@ BOOKIES_IN_FULL_TIER = (
     "raw/test_termination.py",
     "raw/test_access_modes.py",
     "test_admin_deletion.py",
+    "test_compaction.py",
 )
 """Modules of those whose tests over bookies belong to the full tier."""
 

@@ -76,17 +76,27 @@ def test_missing_topic_is_refused_with_the_reason(
     assert attempt(f"topics offload {topic} -s 10M").stdout == "Nothing to offload\n"
     publish(client, topic, [b"a" * 100])
     rest.do("PUT", f"/persistent/{namespace}/t/unload")
-    for line in (
-        f"topics compact {topic}",
-        f"topics set-replicated-subscription-status {topic} -s s -e",
-    ):
-        done = attempt(line)
-        assert (done.exit_code, "HTTP 405" in done.stderr) == (1, True), (line, done.stderr)
+    line = f"topics set-replicated-subscription-status {topic} -s s -e"
+    done = attempt(line)
+    assert (done.exit_code, "HTTP 405" in done.stderr) == (1, True), (line, done.stderr)
     done = attempt(f"topics offload {topic} -s 1")
     assert (done.exit_code, "magnetarOffloadLocation" in done.stderr) == (1, True), "nowhere to go"
     assert asked(f"topics set-replicated-subscription-status {topic} -s s -d") is None
     assert asked(f"topics get-replicated-subscription-status {topic} -s s") == {topic: False}
     assert attempt(f"topics set-replicated-subscription-status {topic} -s s").exit_code == 2
+
+
+def test_a_compaction_is_started_waited_for_and_explained(
+    asked: Asked, attempt: Try, namespace: str, client: pulsar.Client
+) -> None:
+    topic = f"persistent://{namespace}/t"
+    publish(client, topic, [b"value"])
+    assert attempt(f"topics compact {topic}").stdout == f"Topic compaction requested for {topic}\n"
+    found = asked(f"topics compaction-status {topic} -w")
+    assert found["status"] == "SUCCESS"
+    assert "left 1 messages out" in found["explanation"]
+    gone = attempt(f"topics compact {topic}-none")
+    assert (gone.exit_code, "HTTP 404" in gone.stderr) == (1, True)
 
 
 def test_lookups(asked: Asked, attempt: Try, rest: Rest, namespace: str, endpoint: Endpoint) -> None:

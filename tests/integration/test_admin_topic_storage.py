@@ -163,7 +163,6 @@ def test_status_of_a_process_that_never_ran_says_so(rest: Rest, namespace: str) 
     never = {"status": "NOT_RUN", "lastError": ""}
     assert rest.get(f"{path}/compaction") == never
     assert rest.get(f"{path}/offload") == {**never, "firstUnoffloadedMessage": NO_MESSAGE}
-    assert "is not supported yet" in rest.refused(405, "PUT", f"{path}/compaction")
     assert "magnetarOffloadLocation" in rest.refused(412, "PUT", f"{path}/offload", FIRST), "nowhere to go"
     rest.refused(400, "PUT", f"{path}/offload")
     for method, call in (("GET", "compaction"), ("PUT", "compaction"), ("GET", "offload"), ("POST", "trim")):
@@ -224,7 +223,6 @@ def test_storage_commands_refuse_partitioned_and_non_persistent_topics(rest: Res
         ("GET", "backlog", None),
         ("PUT", "backlogSize", FIRST),
         ("GET", "compaction", None),
-        ("PUT", "compaction", None),
         ("GET", "offload", None),
         ("PUT", "offload", FIRST),
         ("GET", "messageid/1", None),
@@ -233,6 +231,7 @@ def test_storage_commands_refuse_partitioned_and_non_persistent_topics(rest: Res
         rest.refused(405, method, f"{path}/{call}", body)
         rest.refused(405, method, f"{volatile}/{call}", body)
     rest.refused(405, "POST", f"{volatile}/trim")
+    rest.refused(405, "PUT", f"{volatile}/compaction")
     rest.refused(405, "GET", f"{volatile}/internal-info")
     assert rest.refused(412, "DELETE", f"{volatile}/truncate") == (
         "NonPersistentTopic does not support truncate."

@@ -29,6 +29,15 @@ def run_bench(module: str, *arguments: str) -> dict[str, float]:
     return {name: float(value.replace(",", "")) for name, value in found}
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("batch", ["1", "10"])
+def test_compaction_reports_both_runs_and_the_view(batch: str) -> None:
+    figures = run_bench("compaction", "--only=magnetar", "--messages=3000", "--keys=300", f"--batch={batch}")
+    assert 0 < figures["view, entries"] <= 300
+    assert figures["first run, s"] > 0
+    assert figures["second run, s"] > 0
+
+
 @pytest.mark.parametrize("batch", ["1", "10"])
 def test_produce_reports_rate_and_latency(endpoint: Endpoint, batch: str) -> None:
     figures = run_bench(

@@ -195,6 +195,8 @@ def test_the_latest_message_is_the_last_of_its_partition_whatever_clocks_say(spa
         row("t-1", (3, 0, 0), 20, "moved", b"after"),
         row("t-0", (4, 0, 0), 10, "deleted", b"there"),
         row("t-0", (4, 1, 0), 10, "deleted", None),
+        row("t-0", (4, 2, 0), 10, "emptied", b"there"),
+        row("t-0", (4, 3, 0), 10, "emptied", b""),
         row("t-0", (5, 0, 0), 10, "again", None),
         row("t-0", (5, 1, 0), 10, "again", b"back"),
         row("t-0", (6, 0, 0), 10, None, b"no key"),

@@ -265,6 +265,22 @@ _STORED: Final = Row(
             _by_topic("pulsar_delayed_message_index_size_bytes"),
             "Memory of the broker for the entries that wait for their time.",
         ),
+        _panel(
+            "Compacted views",
+            "bytes",
+            _by_topic("pulsar_compaction_compacted_entries_size"),
+            "Estimated bytes of the entries in the compacted views, one copy.",
+        ),
+        Panel(
+            title="Compactions",
+            help="Compactions since the topics were loaded, by outcome, and messages that they left out.",
+            unit="short",
+            queries=(
+                Query(f"sum(pulsar_compaction_succeed_count{{{_TOPICS}}})", "succeeded"),
+                Query(f"sum(pulsar_compaction_failed_count{{{_TOPICS}}})", "failed"),
+                Query(f"sum(pulsar_compaction_removed_event_count{{{_TOPICS}}})", "messages left out"),
+            ),
+        ),
     ),
 )
 

@@ -1,7 +1,7 @@
 """`magnetar spark compact`: writes the latest value of each key of a topic's history as Parquet.
 
-Reads the offloaded ledgers, and with --tail what follows them; a message without value deletes its key. The
-topic itself stays as it is.
+Reads the offloaded ledgers, and with --tail what follows them; a message with an
+empty value, or none, deletes its key. The topic itself stays as it is.
 """
 
 from __future__ import annotations

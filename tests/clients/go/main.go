@@ -59,6 +59,7 @@ var scenarios = []scenario{
 	{"reader", reader, calmBound},
 	{"last-message-id", lastMessageID, calmBound},
 	{"table-view", tableView, calmBound},
+	{"read-compacted", readCompacted, calmBound},
 	{"seek-id", seekID, calmBound},
 	{"seek-time", seekTime, calmBound},
 	{"ack-individual", ackIndividual, calmBound},

@@ -98,6 +98,71 @@ func tableView(t *trial) {
 	}
 }
 
+func readCompacted(t *trial) {
+	oneByOne := t.producer(alone)
+	keyed := func(key, value string) *pulsar.ProducerMessage {
+		return &pulsar.ProducerMessage{Key: key, Payload: []byte(value)}
+	}
+	for _, key := range []string{"a", "b", "c", "d", "e"} {
+		t.send(oneByOne, keyed(key, key+"1"))
+	}
+	batching := t.producer(pulsar.ProducerOptions{BatchingMaxPublishDelay: 10 * time.Second})
+	t.sendTogether(batching, []*pulsar.ProducerMessage{
+		keyed("a", "a2"), keyed("b", "b2"), keyed("c", "c2"), keyed("d", "")})
+	t.send(oneByOne, keyed("a", "a3"))
+	t.ask("compact", t.topic)
+	reader, err := t.client.CreateReader(pulsar.ReaderOptions{
+		Topic: t.topic, StartMessageID: pulsar.EarliestMessageID(), ReadCompacted: true})
+	t.must(err, "opening a reader of the compacted view")
+	view := []string{"e1", "b2", "c2", "a3"}
+	got := withValue(t.readAll(reader))
+	t.ensure(slices.Equal(got, view), "the compacted view has %q", got)
+	t.send(oneByOne, keyed("f", "f1"))
+	got = t.readAll(reader)
+	t.ensure(slices.Equal(got, []string{"f1"}), "after the compacted view comes %q", got)
+	options := earliest(pulsar.Exclusive)
+	options.ReadCompacted = true
+	got = withValue(texts(t.receiveMany(t.consumer(options), 7)))
+	t.ensure(slices.Equal(got, append(view, "f1")), "a consumer of the compacted view gets %q", got)
+	options.SubscriptionName, options.ReadCompacted = "all", false
+	t.expectTexts(t.consumer(options), "a1", "b1", "c1", "d1", "e1", "a2", "b2", "c2", "", "a3", "f1")
+	t.compactedTable(map[string]string{"a": "a3", "b": "b2", "c": "c2", "e": "e1", "f": "f1"})
+}
+
+// withValue drops messages without a value: this library hands on what is compacted out of a batch as such.
+func withValue(texts []string) []string {
+	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
+}
+
+// readAll reads while a message is said to be available.
+func (t *trial) readAll(reader pulsar.Reader) []string {
+	got := []string{}
+	for reader.HasNext() {
+		ctx, cancel := context.WithTimeout(t.ctx, receiveBound)
+		message, err := reader.Next(ctx)
+		cancel()
+		t.must(err, "reading a message that is said to be there")
+		got = append(got, string(message.Payload()))
+	}
+	return got
+}
+
+// compactedTable checks the content of a table view of the topic.
+func (t *trial) compactedTable(expected map[string]string) {
+	view, err := t.client.CreateTableView(pulsar.TableViewOptions{
+		Topic:           t.topic,
+		Schema:          pulsar.NewStringSchema(nil),
+		SchemaValueType: reflect.TypeFor[*string](),
+	})
+	t.must(err, "opening a table view")
+	defer view.Close()
+	t.ensure(view.Size() == len(expected), "the table view has %v", view.Keys())
+	for key, value := range expected {
+		got, isText := view.Get(key).(*string)
+		t.ensure(isText && *got == value, "the table view has %v for %s", view.Get(key), key)
+	}
+}
+
 func seekID(t *trial) {
 	consumer := t.consumer(earliest(pulsar.Exclusive))
 	producer := t.producer(alone)

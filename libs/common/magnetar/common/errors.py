@@ -158,6 +158,12 @@ class TopicTerminated(StorageError):
     """The topic was terminated: it accepts no more messages, permanently."""
 
 
+class CompactionRunning(StorageError):
+    """The topic is being compacted, or its compacted view removed, already."""
+
+    retriable = True
+
+
 class CursorLedgerMissing(StorageError):
     """The ledger with a topic's cursors is gone; the topic is not loaded rather than read from 'earliest'."""
 

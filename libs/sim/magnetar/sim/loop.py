@@ -133,6 +133,8 @@ def run_inside(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
 
 
 def _end_tasks(loop: SimLoop) -> None:
+    # Cleaning up takes time as well, and must not hide why the run is over.
+    loop._time_max_s += loop.time()
     tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
     for task in sorted(tasks, key=lambda task: task.get_name()):
         task.cancel()

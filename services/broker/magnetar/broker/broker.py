@@ -14,6 +14,8 @@ from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.cache_figures import CacheFigures
 from magnetar.broker.clusters import Clusters
 from magnetar.broker.cold.cold_tier import ColdTier
+from magnetar.broker.compaction.monitor import CompactionMonitor
+from magnetar.broker.compaction.service import CompactionService
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
@@ -158,6 +160,10 @@ class Broker:
         self._restored = RestoredMetadata(ledgers)
         self.cold = ColdTier(lambda: self._registry.loaded, ledgers, config.offload)
         offloads = OffloadLedgers(metadata, keys, clock)
+        self.compactions = CompactionService(config.policies.compaction, clock, self._tasks.spawn)
+        self._compaction_monitor = CompactionMonitor(
+            lambda: self._registry.loaded, self.compactions, config.policies.compaction, clock
+        )
         self._policy_trigger = PolicyTrigger(lambda: self._registry.loaded, offloads, config.offload, clock)
         self.sweep = SweepSchedule(
             metadata, keys, offloads, config.offload, config.cluster_name, lambda: self._leads()
@@ -239,6 +245,7 @@ class Broker:
         self._tasks.spawn(self.orphans.run(), "orphans")
         self.cold.start(self._tasks.spawn)
         self._tasks.spawn(self._policy_trigger.run(), "ledgers to be offloaded")
+        self._tasks.spawn(self._compaction_monitor.run(), "compaction thresholds")
         if config.offload.sweep_enabled:
             self._tasks.spawn(self.sweep.run(), "sweep of objects")
         names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)

@@ -79,7 +79,7 @@ def source_columns() -> tuple[str, ...]:
 
 
 def latest_by_key(messages: DataFrame) -> DataFrame:
-    """The latest message of each key; keys whose latest message has no value are left out.
+    """The latest message of each key; keys whose latest message has an empty value, or none, are left out.
 
     Within a topic or partition, the latest message is the last one. Across several, it is the one with the
     latest publish time. Messages without a key and undecodable entries are left out. `messages` has the
@@ -101,7 +101,7 @@ def latest_by_key(messages: DataFrame) -> DataFrame:
             else f.col(f"latest.row.{name}").alias(name)
             for name in COLUMNS
         ]
-    ).where(~f.col("null_value"))
+    ).where(~f.col("null_value") & (f.length("payload") > 0))
 
 
 def check_location(location: str, *, overwrite: bool) -> list[str]:

@@ -1,3 +1,4 @@
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -24,6 +25,7 @@ final class Reading {
         SCENARIOS.put("reader", Reading::reader);
         SCENARIOS.put("last-message-id", Reading::lastMessageId);
         SCENARIOS.put("table-view", Reading::tableView);
+        SCENARIOS.put("read-compacted", Reading::readCompacted);
         SCENARIOS.put("seek-id", Reading::seekId);
         SCENARIOS.put("seek-time", Reading::seekTime);
     }
@@ -94,6 +96,41 @@ final class Reading {
         expected.put("k3", "updated");
         Check.soon(() -> contents(view).equals(expected), "the table view does not follow an update");
         view.close();
+    }
+
+    private static void readCompacted(Context context) throws Exception {
+        Producer<byte[]> oneByOne = context.unbatched().create();
+        for (String key : List.of("a", "b", "c", "d", "e")) {
+            oneByOne.newMessage().key(key).value(Context.bytes(key + "1")).send();
+        }
+        Producer<byte[]> batching = context.producer().batchingMaxPublishDelay(10, TimeUnit.SECONDS).create();
+        for (String key : List.of("a", "b", "c")) {
+            batching.newMessage().key(key).value(Context.bytes(key + "2")).sendAsync();
+        }
+        batching.newMessage().key("d").value(new byte[0]).sendAsync();
+        batching.flush();
+        oneByOne.newMessage().key("a").value(Context.bytes("a3")).send();
+        context.ask("compact", context.topic);
+        Reader<byte[]> reader = reader(context, MessageId.earliest).readCompacted(true).create();
+        List<String> view = new ArrayList<>(List.of("e1", "b2", "c2", "a3"));
+        Check.equal(readAll(reader), view, "messages of the compacted view");
+        oneByOne.newMessage().key("f").value(Context.bytes("f1")).send();
+        Check.equal(readAll(reader), List.of("f1"), "messages after the compacted view");
+        view.add("f1");
+        Consumer<byte[]> consumer = context.consumer("compacted").readCompacted(true).subscribe();
+        Check.equal(Context.texts(Context.take(consumer, 5)), view, "messages to a consumer of the compacted view");
+        Context.expectNothing(consumer);
+        List<String> all = List.of("a1", "b1", "c1", "d1", "e1", "a2", "b2", "c2", "", "a3", "f1");
+        Check.equal(Context.texts(Context.take(context.consumer("all").subscribe(), 11)), all, "all messages");
+        TableView<byte[]> table = context.client()
+                .newTableViewBuilder(Schema.BYTES)
+                .topic(context.topic)
+                .autoUpdatePartitionsInterval(1, TimeUnit.SECONDS)
+                .create();
+        Map<String, String> values = new TreeMap<>();
+        table.forEach((key, value) -> values.put(key, new String(value, StandardCharsets.UTF_8)));
+        Check.equal(values, Map.of("a", "a3", "b", "b2", "c", "c2", "e", "e1", "f", "f1"), "values of the table view");
+        table.close();
     }
 
     private static Map<String, String> contents(TableView<String> view) {

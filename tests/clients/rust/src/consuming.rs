@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt;
-use pulsar::SubType;
 use pulsar::message::proto::MessageIdData;
+use pulsar::{ProducerOptions, SubType, producer};
 use regex::Regex;
 
 use crate::check;
-use crate::harness::{Outcome, fail};
+use crate::harness::{Outcome, ask, fail};
 use crate::world::{
-    Client, Consumer, PATIENCE, Reader, Received, World, consume, earliest, numbers, produce, receive,
-    receive_many, receive_nothing, send, send_numbered, subscribe, text, texts,
+    Client, Consumer, PATIENCE, Reader, Received, World, consume, earliest, numbers, produce, produce_with,
+    receive, receive_many, receive_nothing, send, send_numbered, subscribe, text, texts,
 };
 
 pub async fn multi_topics(world: World) -> Outcome {
@@ -137,6 +137,72 @@ pub async fn last_message_id(world: World) -> Outcome {
     }
     consumer.close().await?;
     Ok(producer.close().await?)
+}
+
+fn keyed(key: &str, value: &str) -> producer::Message {
+    producer::Message {
+        payload: value.as_bytes().to_vec(),
+        partition_key: Some(key.to_owned()),
+        ..producer::Message::default()
+    }
+}
+
+async fn read_all(
+    reader: &mut Reader,
+    mut last: Option<MessageIdData>,
+) -> Outcome<(Vec<String>, Option<MessageIdData>)> {
+    let mut got = Vec::new();
+    while has_more(reader, last.as_ref()).await? {
+        let message = read(reader).await?;
+        got.push(text(&message));
+        last = Some(message.message_id().clone());
+    }
+    Ok((got, last))
+}
+
+pub async fn read_compacted(world: World) -> Outcome {
+    let topic = world.topic();
+    let client = world.connect().await?;
+    let mut one_by_one = produce(&client, &topic).await?;
+    for key in ["a", "b", "c", "d", "e"] {
+        send(&mut one_by_one, keyed(key, &format!("{key}1"))).await?;
+    }
+    let options = ProducerOptions { batch_size: Some(4), ..ProducerOptions::default() };
+    let mut batching = produce_with(&client, &topic, options).await?;
+    let mut receipts = Vec::new();
+    for (key, value) in [("a", "a2"), ("b", "b2"), ("c", "c2"), ("d", "")] {
+        receipts.push(batching.send_non_blocking(keyed(key, value)).await?);
+    }
+    for receipt in receipts {
+        receipt.await?;
+    }
+    send(&mut one_by_one, keyed("a", "a3")).await?;
+    ask("compact", &[&topic]).await?;
+    let options = earliest().read_compacted(true);
+    let mut reader: Reader =
+        client.reader().with_topic(&topic).with_options(options.clone()).into_reader().await?;
+    let (mut got, last) = read_all(&mut reader, None).await?;
+    // This client hands on what is compacted out of a batch as messages without a value.
+    got.retain(|text| !text.is_empty());
+    check!(got == ["e1", "b2", "c2", "a3"], "the compacted view has {got:?}");
+    send(&mut one_by_one, keyed("f", "f1")).await?;
+    let (got, _) = read_all(&mut reader, last).await?;
+    check!(got == ["f1"], "after the compacted view comes {got:?}");
+    let mut consumer: Consumer =
+        subscribe(&client, &topic, SubType::Exclusive).with_options(options).build().await?;
+    let mut got = texts(&receive_many(&mut consumer, 7).await?);
+    got.retain(|text| !text.is_empty());
+    check!(got == ["e1", "b2", "c2", "a3", "f1"], "a consumer of the compacted view gets {got:?}");
+    receive_nothing(&mut consumer).await?;
+    let mut all: Consumer =
+        subscribe(&client, &topic, SubType::Exclusive).with_subscription("all").build().await?;
+    let got = texts(&receive_many(&mut all, 11).await?);
+    let expected = ["a1", "b1", "c1", "d1", "e1", "a2", "b2", "c2", "", "a3", "f1"];
+    check!(got == expected, "one that does not read the view gets {got:?}");
+    consumer.close().await?;
+    all.close().await?;
+    batching.close().await?;
+    Ok(one_by_one.close().await?)
 }
 
 /// Send, receive and acknowledge ten messages, with a pause after the fifth.

@@ -79,6 +79,7 @@ fn start(name: &str, world: World) -> Running {
         "reader" => Box::pin(consuming::reader(world)),
         "last-message-id" => Box::pin(consuming::last_message_id(world)),
         "table-view" => lacking("no table view in this client"),
+        "read-compacted" => Box::pin(consuming::read_compacted(world)),
         "seek-id" => Box::pin(consuming::seek_id(world)),
         "seek-time" => Box::pin(consuming::seek_time(world)),
         "ack-individual" => Box::pin(acknowledging::individual(world)),

@@ -25,6 +25,7 @@ from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.tenancy import Tenancy
+from magnetar.broker.topics.compaction_state import NEVER_COMPACTED, CompactionState
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.values import Namespace, PartitionedTopic, Tenant, encode
@@ -70,6 +71,9 @@ class FakeTopic:
     copies: int = 1
     storage_entries: int = 0
     offloaded_bytes: int = 0
+    compaction: CompactionState = NEVER_COMPACTED
+    compacted_entries: int = 0
+    compacted_bytes: int = 0
     backlog_bytes: int = 0
     oldest_backlog_age_s: int = -1
     delayed_index_bytes: int = 0
@@ -102,6 +106,7 @@ class FakeBroker:
     registry: Any = None
     partitioned: Any = None
     policies: Any = None
+    compactions: Any = None
     policy_writer: Any = None
     tenancy: Any = None
     deletions: Any = None

@@ -20,6 +20,7 @@ from magnetar.broker.policies.effective_policies import (
 )
 from magnetar.broker.schemas.rules import SchemaRules
 from magnetar.common.config.loader import load
+from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.values import Policies
 from magnetar.common.schemas.rules import Strategy
 from magnetar.ledger.managed_ledger.context import Persistence
@@ -44,6 +45,7 @@ ONE_NUMBER = {
     "max_message_bytes": "max_message_bytes",
     "max_unacked_per_consumer": "max_unacked_per_consumer",
     "max_unacked_per_subscription": "max_unacked_per_subscription",
+    "compaction_threshold_bytes": "compaction_threshold_bytes",
 }
 """Policies that are a number, and where it comes out."""
 
@@ -136,6 +138,14 @@ def test_retention_comes_whole_from_one_level_and_in_bytes() -> None:
     assert kept(namespace, topic) == (5, -1)
     assert kept(namespace, NOTHING) == (-1, 3 * MB)
     assert kept(NOTHING, NOTHING) == (0, 0)
+
+
+def test_a_compaction_service_that_the_broker_does_not_have_stops_the_start() -> None:
+    factory = "org.apache.pulsar.compaction.EventTimeCompactionServiceFactory"
+    with pytest.raises(ConfigError, match="compactionServiceFactoryClassName"):
+        configured(compactionServiceFactoryClassName=factory)
+    own = "org.apache.pulsar.compaction.PulsarCompactionServiceFactory"
+    assert configured(compactionServiceFactoryClassName=own) == DEFAULTS
 
 
 def test_the_two_quotas_are_two_policies() -> None:
@@ -234,6 +244,7 @@ BROKER_SETTINGS = {
     "schemaCompatibilityStrategy": ("BACKWARD", "schemas", SchemaRules(Strategy.BACKWARD)),
     "isAllowAutoUpdateSchemaEnabled": ("false", "schemas", SchemaRules(may_update=False)),
     "isSchemaValidationEnforced": ("true", "schemas", SchemaRules(enforced=True)),
+    "brokerServiceCompactionThresholdInBytes": ("25", "compaction_threshold_bytes", 25),
     "subscriptionTypesEnabled": ("Shared", "subscription_types", frozenset({"Shared"})),
     "subscriptionKeySharedEnable": (
         "false",

@@ -72,6 +72,7 @@ def test_the_order_of_keys_is_the_order_of_ids(one: int, other: int) -> None:
     assert (keys.ledger(one) < keys.ledger(other)) == (one < other)
     assert keys.ledger_id_of(keys.ledger(one)) == one
     assert keys.topic_ledger_ids_of(keys.topic_ledger(one, other)) == (one, other)
+    assert keys.creation_id_of_view(keys.compacted_view(one)) == one
     assert keys.topic_ledger(one, other).startswith(keys.topic_ledgers_prefix(one))
 
 
@@ -138,6 +139,7 @@ def test_every_key_is_documented() -> None:
         keys.topic_head(topic),
         keys.topic_policies(topic),
         keys.topic_ledger(1, 2),
+        keys.compacted_view(1),
         keys.offload_location("s3://cold/acme"),
         keys.ledger(1),
         keys.ledger_id_counter,

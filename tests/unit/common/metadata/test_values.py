@@ -10,6 +10,7 @@ from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.common.metadata.metadata_pb2 import COUNTER, TENANT, Format, Offload
 from magnetar.common.metadata.values import (
     _TYPES,
+    COMPACTED,
     LEFT_BOOKIES,
     TERMINATED,
     BookieCookie,
@@ -19,6 +20,7 @@ from magnetar.common.metadata.values import (
     BrokerRegistration,
     BundleOwner,
     Cluster,
+    CompactedView,
     Counter,
     Decommission,
     DynamicConfiguration,
@@ -107,6 +109,53 @@ VALUES: dict[str, Value] = {
         creation_id=13,
         created_ms=1_600_000_000_027,
         terminated=TopicHead.Termination(last_ledger_id=40, last_entry_id=-1),
+    ),
+    "topic-head-compacted": TopicHead(
+        format=Format(incompatible_features=COMPACTED),
+        owner_epoch=4,
+        creation_id=14,
+        created_ms=1_600_000_000_028,
+    ),
+    "compacted-view": CompactedView(
+        horizon=CompactedView.Position(ledger_id=40, entry_id=9),
+        segments=[
+            CompactedView.Segment(
+                ref=LedgerRef(id=31, key=5),
+                first=CompactedView.Position(ledger_id=3, entry_id=0),
+                last=CompactedView.Position(ledger_id=20, entry_id=7),
+                entries=1_000,
+                keyed=1_200,
+                unkeyed=2,
+                byte_length=2**33,
+                stored_bytes=2**33 + 1,
+                dead=2,
+                dead_set=b"bitmap",
+            ),
+            CompactedView.Segment(
+                ref=LedgerRef(id=41, key=6),
+                first=CompactedView.Position(ledger_id=20, entry_id=8),
+                last=CompactedView.Position(ledger_id=40, entry_id=9),
+                entries=5,
+                keyed=5,
+                dead=3,
+                dead_first_page=1,
+                dead_pages=2,
+            ),
+        ],
+        last=CompactedView.Last(position=CompactedView.Position(ledger_id=40, entry_id=9), batch_index=-1),
+        dead_sets=LedgerRef(id=42, key=7),
+        hash_key=bytes(range(16)),
+        pending=[
+            CompactedView.PendingChunks(
+                group_hash=bytes(16),
+                key_hash=bytes(16),
+                positions=[CompactedView.Position(ledger_id=40, entry_id=8)],
+            )
+        ],
+        runs=3,
+        retain_null_key=True,
+        merge_credit=2**30,
+        created_ms=1_600_000_000_029,
     ),
     "topic-ledger": TopicLedger(
         ref=LedgerRef(id=12, key=9),

@@ -130,8 +130,9 @@ def set_replicated(target: Target, topic: str, subscription: str, enabled: bool 
 @_TOPIC
 @click.pass_obj
 def compact(target: Target, topic: str) -> None:
-    """Compact a topic."""
+    """Start a compaction of a topic, or of all its partitions."""
     ask(target, "PUT", f"{topic_path(topic)}/compaction")
+    print(f"Topic compaction requested for {topic}")
 
 
 @click.command(name="compaction-status")
@@ -139,8 +140,12 @@ def compact(target: Target, topic: str) -> None:
 @_WAIT
 @click.pass_obj
 def compaction_status(target: Target, topic: str, wait: bool) -> None:
-    """Show the compaction status of a topic."""
-    show(target, f"Compaction of {topic}", _status(target, f"{topic_path(topic)}/compaction", wait))
+    """Show the last compaction of a topic, and when the next one runs."""
+    show(target, f"Compaction of {topic}", _status(target, f"{_own_path(topic)}/compaction", wait))
+
+
+def _own_path(topic: str) -> str:
+    return topic_path(topic).replace("/admin/v2/", "/admin/magnetar/v1/", 1)
 
 
 @click.command()

@@ -43,6 +43,7 @@ class Keys:
         "brokers_prefix",
         "bundle_owners_prefix",
         "clusters_prefix",
+        "compacted_views_prefix",
         "cookies_prefix",
         "counters_prefix",
         "creation_id_counter",
@@ -73,6 +74,7 @@ class Keys:
         self.dynamic_configuration: Final = f"{self.root}dynamic-configuration"
         self.default_resource_quota: Final = f"{self.root}default-resource-quota"
         self.topics_prefix: Final = f"{self.root}topics/"
+        self.compacted_views_prefix: Final = f"{self.root}compacted-views/"
         self.ledgers_prefix: Final = f"{self.root}ledgers/"
         self.intents_prefix: Final = f"{self.root}intents/"
         self.offload_locations_prefix: Final = f"{self.root}offload-locations/"
@@ -206,6 +208,14 @@ class Keys:
         """Returns (creation id, ledger id) of a topic-ledger key."""
         creation_id, _, ledger_id = self._parts("topics", key, 3)
         return int(creation_id), int(ledger_id)
+
+    def compacted_view(self, creation_id: int) -> str:
+        """Key of the compacted view of one incarnation of a topic, written by the topic's owner."""
+        return f"{self.compacted_views_prefix}{encode_id(creation_id)}"
+
+    def creation_id_of_view(self, key: str) -> int:
+        """Returns the creation id of a compacted view's key."""
+        return int(self._parts("compacted-views", key, 1)[0])
 
     def offload_location(self, location: str) -> str:
         """Key of a location, given as a URI, that has objects of offloaded ledgers."""

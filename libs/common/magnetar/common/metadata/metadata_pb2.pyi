@@ -60,6 +60,7 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     RESTORATION: _ValueType.ValueType  # 27
     BOOKIE_MARK: _ValueType.ValueType  # 28
     LEDGER_DECISION: _ValueType.ValueType  # 29
+    COMPACTED_VIEW: _ValueType.ValueType  # 32
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -90,6 +91,7 @@ OFFLOAD_LOCATION: ValueType.ValueType  # 26
 RESTORATION: ValueType.ValueType  # 27
 BOOKIE_MARK: ValueType.ValueType  # 28
 LEDGER_DECISION: ValueType.ValueType  # 29
+COMPACTED_VIEW: ValueType.ValueType  # 32
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -1955,7 +1957,11 @@ class TopicHead(_message.Message):
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
-    def terminated(self) -> Global___TopicHead.Termination: ...
+    def terminated(self) -> Global___TopicHead.Termination:
+        """Bit 1 of incompatible_features: the topic has a CompactedView. A release that does not know it would trim
+        without the view's hold.
+        """
+
     def __init__(
         self,
         *,
@@ -1980,6 +1986,213 @@ class TopicHead(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicHead: _TypeAlias = TopicHead  # noqa: Y015
+
+@_typing.final
+class CompactedView(_message.Message):
+    """The compacted view of a topic: everything that belongs to it, in one value. Written by the topic's owner in
+    transactions with the head, which has bit 1 of incompatible_features as long as this value exists.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Position(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        LEDGER_ID_FIELD_NUMBER: _builtins.int
+        ENTRY_ID_FIELD_NUMBER: _builtins.int
+        ledger_id: _builtins.int
+        entry_id: _builtins.int
+        def __init__(
+            self,
+            *,
+            ledger_id: _builtins.int = ...,
+            entry_id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_id", b"entry_id", "ledger_id", b"ledger_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Segment(_message.Message):
+        """Messages of a closed ledger of pages. Segments are in order, and their ranges do not overlap."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REF_FIELD_NUMBER: _builtins.int
+        FIRST_FIELD_NUMBER: _builtins.int
+        LAST_FIELD_NUMBER: _builtins.int
+        ENTRIES_FIELD_NUMBER: _builtins.int
+        KEYED_FIELD_NUMBER: _builtins.int
+        UNKEYED_FIELD_NUMBER: _builtins.int
+        BYTE_LENGTH_FIELD_NUMBER: _builtins.int
+        STORED_BYTES_FIELD_NUMBER: _builtins.int
+        DEAD_FIELD_NUMBER: _builtins.int
+        DEAD_SET_FIELD_NUMBER: _builtins.int
+        DEAD_FIRST_PAGE_FIELD_NUMBER: _builtins.int
+        DEAD_PAGES_FIELD_NUMBER: _builtins.int
+        entries: _builtins.int
+        keyed: _builtins.int
+        """messages with a key"""
+        unkeyed: _builtins.int
+        """entries that no key shadows"""
+        byte_length: _builtins.int
+        """of the entries"""
+        stored_bytes: _builtins.int
+        """of the pages"""
+        dead: _builtins.int
+        """Ordinals of keyed messages that later segments overwrote or deleted: a roaring bitmap here, or pages of
+        dead_sets.
+        their number
+        """
+        dead_set: _builtins.bytes
+        dead_first_page: _builtins.int
+        dead_pages: _builtins.int
+        """0: the bitmap is here"""
+        @_builtins.property
+        def ref(self) -> Global___LedgerRef: ...
+        @_builtins.property
+        def first(self) -> Global___CompactedView.Position:
+            """of its first and last entry"""
+
+        @_builtins.property
+        def last(self) -> Global___CompactedView.Position: ...
+        def __init__(
+            self,
+            *,
+            ref: Global___LedgerRef | None = ...,
+            first: Global___CompactedView.Position | None = ...,
+            last: Global___CompactedView.Position | None = ...,
+            entries: _builtins.int = ...,
+            keyed: _builtins.int = ...,
+            unkeyed: _builtins.int = ...,
+            byte_length: _builtins.int = ...,
+            stored_bytes: _builtins.int = ...,
+            dead: _builtins.int = ...,
+            dead_set: _builtins.bytes = ...,
+            dead_first_page: _builtins.int = ...,
+            dead_pages: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last", "ref", b"ref"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_length", b"byte_length", "dead", b"dead", "dead_first_page", b"dead_first_page", "dead_pages", b"dead_pages", "dead_set", b"dead_set", "entries", b"entries", "first", b"first", "keyed", b"keyed", "last", b"last", "ref", b"ref", "stored_bytes", b"stored_bytes", "unkeyed", b"unkeyed"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class PendingChunks(_message.Message):
+        """Chunks of a message whose last chunk lies after the horizon."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUP_HASH_FIELD_NUMBER: _builtins.int
+        KEY_HASH_FIELD_NUMBER: _builtins.int
+        POSITIONS_FIELD_NUMBER: _builtins.int
+        group_hash: _builtins.bytes
+        """hashes under hash_key: of the uuid, of the key"""
+        key_hash: _builtins.bytes
+        @_builtins.property
+        def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompactedView.Position]: ...
+        def __init__(
+            self,
+            *,
+            group_hash: _builtins.bytes = ...,
+            key_hash: _builtins.bytes = ...,
+            positions: _abc.Iterable[Global___CompactedView.Position] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_hash", b"group_hash", "key_hash", b"key_hash", "positions", b"positions"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Last(_message.Message):
+        """The last message of the view."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        POSITION_FIELD_NUMBER: _builtins.int
+        BATCH_INDEX_FIELD_NUMBER: _builtins.int
+        batch_index: _builtins.int
+        """-1: not in a batch"""
+        @_builtins.property
+        def position(self) -> Global___CompactedView.Position: ...
+        def __init__(
+            self,
+            *,
+            position: Global___CompactedView.Position | None = ...,
+            batch_index: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_index", b"batch_index", "position", b"position"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    HORIZON_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    DEAD_SETS_FIELD_NUMBER: _builtins.int
+    HASH_KEY_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    RETAIN_NULL_KEY_FIELD_NUMBER: _builtins.int
+    MERGE_CREDIT_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    hash_key: _builtins.bytes
+    """secret of the hashes of keys"""
+    runs: _builtins.int
+    """incremented by each change"""
+    retain_null_key: _builtins.bool
+    """setting of the last run"""
+    merge_credit: _builtins.int
+    """bytes of earlier segments that later runs may write anew beyond their budget"""
+    created_ms: _builtins.int
+    """of this value"""
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    @_builtins.property
+    def horizon(self) -> Global___CompactedView.Position:
+        """the view replaces the topic's entries up to here"""
+
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompactedView.Segment]: ...
+    @_builtins.property
+    def last(self) -> Global___CompactedView.Last:
+        """absent: the view is empty"""
+
+    @_builtins.property
+    def dead_sets(self) -> Global___LedgerRef:
+        """ledger with pages of dead sets; absent: none"""
+
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompactedView.PendingChunks]: ...
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        horizon: Global___CompactedView.Position | None = ...,
+        segments: _abc.Iterable[Global___CompactedView.Segment] | None = ...,
+        last: Global___CompactedView.Last | None = ...,
+        dead_sets: Global___LedgerRef | None = ...,
+        hash_key: _builtins.bytes = ...,
+        pending: _abc.Iterable[Global___CompactedView.PendingChunks] | None = ...,
+        runs: _builtins.int = ...,
+        retain_null_key: _builtins.bool = ...,
+        merge_credit: _builtins.int = ...,
+        created_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dead_sets", b"dead_sets", "format", b"format", "horizon", b"horizon", "last", b"last"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "dead_sets", b"dead_sets", "format", b"format", "hash_key", b"hash_key", "horizon", b"horizon", "last", b"last", "merge_credit", b"merge_credit", "pending", b"pending", "retain_null_key", b"retain_null_key", "runs", b"runs", "segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactedView: _TypeAlias = CompactedView  # noqa: Y015
 
 @_typing.final
 class TopicLedger(_message.Message):

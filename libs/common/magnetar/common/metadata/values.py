@@ -17,6 +17,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     BROKER_REGISTRATION,
     BUNDLE_OWNER,
     CLUSTER,
+    COMPACTED_VIEW,
     COUNTER,
     DECOMMISSION,
     DYNAMIC_CONFIGURATION,
@@ -43,6 +44,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     BrokerRegistration,
     BundleOwner,
     Cluster,
+    CompactedView,
     Counter,
     Decommission,
     DynamicConfiguration,
@@ -70,6 +72,7 @@ from magnetar.common.metadata.metadata_pb2 import (
 )
 
 __all__ = [
+    "COMPACTED",
     "FORMAT_VERSION",
     "LEFT_BOOKIES",
     "TERMINATED",
@@ -80,6 +83,7 @@ __all__ = [
     "BrokerRegistration",
     "BundleOwner",
     "Cluster",
+    "CompactedView",
     "Counter",
     "Decommission",
     "DynamicConfiguration",
@@ -110,12 +114,16 @@ FORMAT_VERSION: Final = 1
 TERMINATED: Final = 1
 """Feature of a TopicHead: releases without it would continue to publish."""
 
+COMPACTED: Final = 2
+"""Feature of a TopicHead: the topic has a compacted view; releases without it would trim what it still needs.
+"""
+
 LEFT_BOOKIES: Final = 1
 """Feature of a TopicLedger: its entries exist only in objects, where releases without it would not find them.
 """
 
 _KNOWN_FEATURES: Final[dict[ValueType.ValueType, int]] = {
-    TOPIC_HEAD: TERMINATED,
+    TOPIC_HEAD: TERMINATED | COMPACTED,
     TOPIC_LEDGER: LEFT_BOOKIES,
 }
 
@@ -146,6 +154,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     BundleOwner: BUNDLE_OWNER,
     Restoration: RESTORATION,
     LedgerDecision: LEDGER_DECISION,
+    CompactedView: COMPACTED_VIEW,
 }
 
 Value: TypeAlias = (
@@ -175,6 +184,7 @@ Value: TypeAlias = (
     | ResourceQuota
     | Restoration
     | LedgerDecision
+    | CompactedView
 )
 
 V = TypeVar(
@@ -205,6 +215,7 @@ V = TypeVar(
     ResourceQuota,
     Restoration,
     LedgerDecision,
+    CompactedView,
 )
 
 

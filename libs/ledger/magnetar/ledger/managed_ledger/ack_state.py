@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from magnetar.common.naming.position import Position
+from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.bitmaps import bitmap_bytes, count_ranges, first_hole, ranges_in
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
@@ -332,6 +332,19 @@ class AckState:
         self._acked_count = 0
         self._partial = self._deliveries = None
         self.take_changes()
+
+    def return_before_view(self) -> None:
+        """Moves a cursor that stands before the first entry of the topic to before its compacted view.
+
+        Nothing existing lies between the two positions, so nothing is written.
+        """
+        self._mark_ledger, self._mark_entry = EARLIEST
+
+    def pass_missing(self, position: Position) -> None:
+        """Acknowledges everything up to a position of the compacted view before the first existing entry."""
+        if position > (self._mark_ledger, self._mark_entry) and self._spans.floor(position) is None:
+            self._touch()
+            self._move_mark(position)
 
     def skip_trimmed(self, last: Position) -> None:
         """Advances past trimmed entries up to `last`; relevant to a non-durable cursor behind them."""

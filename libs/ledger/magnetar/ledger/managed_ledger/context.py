@@ -13,6 +13,7 @@ from magnetar.common.metadata.store import Check, MetadataStore
 from magnetar.common.naming.position import Position
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.cold.cold_reader import ColdStore
+from magnetar.ledger.compacted.page_cache import PageCache
 from magnetar.ledger.ledger_store import LedgerStore, Run
 from magnetar.ledger.managed_ledger.config import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
@@ -69,6 +70,8 @@ class ManagedLedgerContext:
     """Lock held while a topic head is created, because creation ids come from one counter."""
     write_samples: WriteSamples = field(default_factory=WriteSamples)
     restored: Restored = field(default_factory=Restored)
+    pages: PageCache = field(default_factory=PageCache)
+    """Pages of compacted views that were read last."""
     _persisting: dict[Persistence, ManagedLedgerContext] = field(default_factory=dict)
 
     def persisting_as(self, persistence: Persistence | None) -> ManagedLedgerContext:

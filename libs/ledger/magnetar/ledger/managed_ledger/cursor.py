@@ -26,6 +26,7 @@ class Cursor(AckState):
         "name",
         "on_dirty",
         "properties",
+        "reads_view",
         "sequence",
     )
 
@@ -48,6 +49,8 @@ class Cursor(AckState):
         self.durable_mark = mark_delete
         self.advanced_ms = 0
         """Time of the last advance of `durable_mark`, ms since 1970 UTC; 0: none since the load."""
+        self.reads_view = False
+        """Whether its consumer reads the compacted view, so that positions before the first ledger count."""
         self.on_dirty: Callable[[Cursor], None] | None = None
         self.durable_acked = self.acked_entries
         """The durable part of `acked_entries`."""

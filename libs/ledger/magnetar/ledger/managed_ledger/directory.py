@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import delete_topic_intent_id
 from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, Delete, Op, Put
-from magnetar.common.metadata.values import Counter, Intent, TopicHead, decode, encode
+from magnetar.common.metadata.values import CompactedView, Counter, Intent, TopicHead, decode, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger.context import Guards, ManagedLedgerContext, no_guards
 from magnetar.ledger.managed_ledger.intents import finish_delete_topic
+from magnetar.ledger.managed_ledger.topic_head import ref_value
+from magnetar.ledger.managed_ledger.view_record import find_view, ledgers_of
 
 log = get_logger(__name__)
 
 _ATTEMPTS_MAX = 5
 _CREATED_AT_ONCE = 100
-_OPS_OF_A_DELETION = 2
+_OPS_OF_A_DELETION = 3
 
 
 async def create_managed_ledgers(
@@ -99,9 +101,18 @@ async def delete_managed_ledgers(
         doomed = [item for item in found if meant.get(item.key) == heads[item.key].creation_id]
         if not doomed:
             return
-        intents = [_intent_to_delete(ctx, item.key, heads[item.key]) for item in doomed]
-        ops: list[Op] = [Put(ctx.keys.intent(intent.id), encode(intent)) for intent in intents]
-        ops += [Delete(item.key, item.version) for item in doomed]
+        intents: list[Intent] = []
+        ops: list[Op] = []
+        for item in doomed:
+            head = heads[item.key]
+            intent = _intent_to_delete(ctx, item.key, head)
+            # The view changes in transactions with the head, whose version guards it as well.
+            if (view := await find_view(ctx.metadata, ctx.keys, head)) is not None:
+                refs = ledgers_of(decode(CompactedView, view.value))
+                intent.delete_topic.ledgers.extend([ref_value(ref) for ref in refs])
+                ops.append(Delete(view.key))
+            intents.append(intent)
+            ops += [Put(ctx.keys.intent(intent.id), encode(intent)), Delete(item.key, item.version)]
         try:
             await ctx.metadata.commit([*ops, *with_it])
         except VersionMismatch as error:

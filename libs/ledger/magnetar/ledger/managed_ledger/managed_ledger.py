@@ -29,6 +29,7 @@ from magnetar.ledger.managed_ledger.entry_cache import ReadCounts, TopicCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.maintenance import maintain
 from magnetar.ledger.managed_ledger.takeover import TakenOver
+from magnetar.ledger.managed_ledger.topic_compaction import TopicCompaction
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplication
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
@@ -48,6 +49,7 @@ class ManagedLedger(TopicOffload):
     __slots__ = (
         "_appender",
         "_cache",
+        "_compaction",
         "_cursor_ledger",
         "_cursors",
         "_doomed",
@@ -74,6 +76,9 @@ class ManagedLedger(TopicOffload):
         self.max_read_position: Position | None = None
         self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
+        self._compaction = (
+            None if topic.view is None else TopicCompaction(_CompactedTopic(self), topic.head, topic.view)
+        )
         self._doomed: list[LedgerSpan] | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._waiting_for_drain: asyncio.Future[None] | None = None
@@ -236,6 +241,15 @@ class ManagedLedger(TopicOffload):
         """Number of accepted, unconfirmed entries."""
         return self._appender.pending_entries
 
+    # Compaction
+
+    @property
+    def compaction(self) -> TopicCompaction:
+        """The topic's compacted view, its hold on ledgers, and its runs."""
+        if self._compaction is None:
+            self._compaction = TopicCompaction(_CompactedTopic(self), self._head, None)
+        return self._compaction
+
     # Cursors
 
     @property
@@ -248,17 +262,26 @@ class ManagedLedger(TopicOffload):
         """Durable and non-durable cursors by name."""
         return self._cursors.by_name
 
-    async def create_cursor(self, name: str, position: Position, properties: dict[str, str]) -> Cursor:
-        """Creates a durable cursor at `position`, or returns the existing one; confirmed on return. A
-        position outside the topic is moved to its nearest end. Raises StorageError if it was not written.
+    async def create_cursor(
+        self, name: str, position: Position, properties: dict[str, str], *, reads_view: bool = False
+    ) -> Cursor:
+        """Creates a durable cursor at `position`, or returns the existing one; confirmed on return.
+
+        A position outside the topic is moved to its nearest end; with `reads_view` one in the compacted view
+        stays. Raises StorageError if it was not written.
         """
         self._check_serving()
-        return await self._cursors.create(name, self._clamp(position), properties)
+        return await self._cursors.create(name, self._clamp(position, reads_view), properties)
 
-    def open_non_durable_cursor(self, name: str, position: Position) -> Cursor:
-        """Creates a non-durable cursor (a reader's): it is not stored and does not prevent trimming."""
+    def open_non_durable_cursor(self, name: str, position: Position, *, reads_view: bool = False) -> Cursor:
+        """Creates a non-durable cursor (a reader's): it is not stored and does not prevent trimming.
+
+        With `reads_view` trimming does not move it, because the compacted view serves its position.
+        """
         self._check_serving()
-        return self._cursors.open_non_durable(name, self._clamp(position))
+        cursor = self._cursors.open_non_durable(name, self._clamp(position, reads_view))
+        cursor.reads_view = reads_view
+        return cursor
 
     def close_cursor(self, cursor: Cursor) -> None:
         """Removes a non-durable cursor."""
@@ -273,7 +296,7 @@ class ManagedLedger(TopicOffload):
     async def reset_cursor(self, cursor: Cursor, position: Position) -> None:
         """Moves the cursor to `position` and drops its acknowledgements (seek); confirmed on return."""
         self._check_serving()
-        await self._cursors.reset(cursor, self._clamp(position))
+        await self._cursors.reset(cursor, self._clamp(position, cursor.reads_view))
 
     async def describe_cursor(self, cursor: Cursor, properties: dict[str, str]) -> None:
         """Replaces a cursor's properties; confirmed on return. Raises as `delete_cursor`."""
@@ -305,10 +328,18 @@ class ManagedLedger(TopicOffload):
         """
         return self._lost is None and self._cursor_ledger.prove(done)
 
-    def _clamp(self, position: Position) -> Position:
+    def pass_in_view(self, cursor: Cursor, position: Position) -> None:
+        """Acknowledges cumulatively up to a position of the compacted view that the topic no longer has."""
+        horizon = self.compaction.horizon
+        if horizon is not None and position <= horizon:
+            cursor.pass_missing(position)
+
+    def _clamp(self, position: Position, reads_view: bool = False) -> Position:
         last = self._appender.last_confirmed
         if position >= last:
             return last
+        if reads_view and self.compaction.horizon is not None and position < self.compaction.horizon:
+            return position
         return self._spans.floor(position) or self.first_position()
 
     def _on_flushed(self) -> None:
@@ -344,6 +375,8 @@ class ManagedLedger(TopicOffload):
         spans = self._spans.spans
         if spans and spans[0].closed and not self._closing:
             needed = self.deduplication.holds_back(self._cursors.slowest())
+            if self._compaction is not None:
+                needed = self._compaction.holds_back(needed)
             now_ms = self._ctx.clock.wall_ms()
             removed = trimming.take_off(self._spans, self._cursors.by_name, needed, self.retention, now_ms)
             if removed:
@@ -409,6 +442,7 @@ class ManagedLedger(TopicOffload):
             self._write_head if self._head.edits_wait else None,
             self._trim if self._doomed else None,
             self._leave if self._leaving else None,
+            self._compaction.next_step() if self._compaction is not None else None,
         )
         return [step for step in steps if step is not None]
 
@@ -472,6 +506,8 @@ class ManagedLedger(TopicOffload):
         self._cursor_ledger.fail(error)
         self._head.fail_edits(error)
         self._fail_leaving(error)
+        if self._compaction is not None:
+            self._compaction.fail(error)
         self._drop_cache()
         self._check_drained()
 
@@ -502,3 +538,42 @@ class ManagedLedger(TopicOffload):
             raise type(self._lost)(*self._lost.args)
         if self._closing:
             raise LedgerClosed(f"{self.name} is closing")
+
+
+class _CompactedTopic:
+    """A managed ledger as its compaction sees it; implements `topic_compaction.CompactedTopic`."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: ManagedLedger) -> None:
+        self._ledger = ledger
+
+    @property
+    def name(self) -> str:
+        return self._ledger.name
+
+    @property
+    def creation_id(self) -> int:
+        return self._ledger.creation_id
+
+    async def read_tail(
+        self, start: Position, limit: Position, entries_max: int, bytes_max: int
+    ) -> ReadResult:
+        """Reads past the entry cache."""
+        ledger = self._ledger
+        return await storage_reads.read(ledger._reads(), ledger._spans, start, limit, entries_max, bytes_max)
+
+    def read_limit(self) -> Position:
+        return self._ledger.read_limit()
+
+    def context(self) -> ManagedLedgerContext:
+        return self._ledger._appender.ctx
+
+    def check_serving(self) -> None:
+        self._ledger._check_serving()
+
+    def kick(self) -> None:
+        self._ledger._kick()
+
+    def trim(self) -> None:
+        self._ledger.trim()

@@ -26,6 +26,7 @@ from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.cold.cold_reader import ObjectsDamaged
+from magnetar.ledger.compacted.view import View
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerReader, LedgerRef, Run
 from magnetar.ledger.managed_ledger.context import Guards, ManagedLedgerContext, no_guards
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -38,6 +39,7 @@ from magnetar.ledger.managed_ledger.offload_progress import note
 from magnetar.ledger.managed_ledger.open_ledger import closing_ops
 from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref
+from magnetar.ledger.managed_ledger.view_record import load_view
 
 log = get_logger(__name__)
 
@@ -57,6 +59,7 @@ class TakenOver:
     last_position: Position
     deduplication: DeduplicationSnapshot | None = None
     delayed: DelayedIndex | None = None
+    view: View | None = None
 
 
 async def take_over(
@@ -98,7 +101,8 @@ async def take_over(
     last = Position(value.last_ledger_id or -1, value.last_entry_id if value.last_ledger_id else -1)
     if spans.spans:
         last = max(last, spans.spans[-1].last_position)
-    return TakenOver(head, spans, cursors, next_cursor_id, next_index, last, deduplication, delayed)
+    view = await load_view(ctx, name, value)
+    return TakenOver(head, spans, cursors, next_cursor_id, next_index, last, deduplication, delayed, view)
 
 
 async def _claim(

@@ -94,7 +94,8 @@ def take_off(
         return []
     removed = spans.remove_first(min(count, LEDGERS_PER_TRANSACTION_MAX))
     for cursor in cursors.values():
-        cursor.skip_trimmed(removed[-1].last_position)
+        if not cursor.reads_view:
+            cursor.skip_trimmed(removed[-1].last_position)
     return removed
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
-from magnetar.common.metadata.values import Intent, LedgerMetadata, TopicHead, decode
+from magnetar.common.metadata.values import CompactedView, Intent, LedgerMetadata, TopicHead, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Claims:
 
 
 async def read_claims(metadata: MetadataStore, keys: Keys) -> Claims:
-    """Reads the claims in the order in which references move: topic heads, closed ledgers, deletions. Raises
-    MetadataError, StorageError.
+    """Reads the claims in the order in which references move: topic heads, closed ledgers, compacted views,
+    deletions. Raises MetadataError, StorageError.
     """
     ledger_ids, deleted_topics = set[int](), set[str]()
     for item in (await metadata.children(keys.topic_heads_prefix())).items:
@@ -38,6 +38,9 @@ async def read_claims(metadata: MetadataStore, keys: Keys) -> Claims:
         ledger_ids.update(ref.id for ref in (*head.open_ledgers, head.cursor_ledger))
     for item in (await metadata.children(keys.topics_prefix)).items:
         ledger_ids.add(keys.topic_ledger_ids_of(item.key)[1])
+    for item in (await metadata.children(keys.compacted_views_prefix)).items:
+        view = decode(CompactedView, item.value)
+        ledger_ids.update(ref.id for ref in (*[each.ref for each in view.segments], view.dead_sets))
     for item in (await metadata.children(keys.intents_prefix)).items:
         intent = decode(Intent, item.value)
         ledger_ids.add(intent.delete_ledger.ref.id)

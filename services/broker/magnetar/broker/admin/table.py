@@ -33,6 +33,7 @@ from magnetar.broker.admin.routes.namespaces import policies as namespace_polici
 from magnetar.broker.admin.routes.schemas import schemas
 from magnetar.broker.admin.routes.subscriptions import backlog_analysis, messages, subscriptions
 from magnetar.broker.admin.routes.subscriptions import backlogs as subscription_backlogs
+from magnetar.broker.admin.routes.topics import compaction as topic_compaction
 from magnetar.broker.admin.routes.topics import internals as topic_internals
 from magnetar.broker.admin.routes.topics import offload as topic_offload
 from magnetar.broker.admin.routes.topics import partition_owners, partitioned, stats_pages, topics
@@ -76,6 +77,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *messages.ROUTES,
         *topic_internals.ROUTES,
         *topic_storage.ROUTES,
+        *topic_compaction.ROUTES,
         *topic_offload.ROUTES,
         *topic_policies.ROUTES,
         *topic_replication.ROUTES,

@@ -88,7 +88,6 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
     checked_name("consumer", command.consumer_name)
     subscription_properties = checked_properties("subscription", command.subscription_properties)
     consumer_properties = checked_properties("consumer", command.metadata)
-    # This version does not compact topics, so the compacted view of a topic is the topic itself.
     if command.read_compacted and (not name.persistent or TYPES[command.subType].individual):
         raise NotAllowed(
             "read_compacted requires an Exclusive or Failover subscription of a persistent topic"
@@ -114,6 +113,7 @@ async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
             allow_out_of_order=command.keySharedMeta.allowOutOfOrderDelivery,
             client_version=client.client_version,
             is_auto_consume=is_auto_consume(command),
+            read_compacted=command.read_compacted,
         ),
         peer=client.peer,
         sends_entry_metadata=(
@@ -187,7 +187,7 @@ async def handle_seek(client: Client, command: CommandSeek) -> None:
 
 async def handle_get_last_message_id(client: Client, command: CommandGetLastMessageId) -> None:
     opened = _require(client, command.consumer_id)
-    position, batch_index = await opened.topic.last_message_id()
+    position, batch_index = await opened.topic.last_message_id(compacted=opened.consumer.read_compacted)
     partition = opened.topic.name.partition_index
     mark_delete = opened.topic.subscriptions.mark_delete_position(opened.subscription)
     client.peer.write(

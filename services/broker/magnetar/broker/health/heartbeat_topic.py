@@ -173,6 +173,7 @@ def _policies(config: BrokerConfig) -> EffectivePolicies:
         max_subscriptions=0,
         encryption_required=False,
         subscription_types=frozenset({"Exclusive"}),
+        compaction_threshold_bytes=0,
     )
 
 

@@ -9,6 +9,7 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.health.readiness import ReadinessSource
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.topics.compaction_state import CompactionState
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.common.naming.topic_name import TopicName
 
@@ -92,6 +93,21 @@ class TopicView(Protocol):
     @property
     def offloaded_bytes(self) -> int:
         """Stored bytes of ledgers that were offloaded."""
+        ...
+
+    @property
+    def compaction(self) -> CompactionState:
+        """Its compactions since the load."""
+        ...
+
+    @property
+    def compacted_entries(self) -> int:
+        """Entries in the compacted view."""
+        ...
+
+    @property
+    def compacted_bytes(self) -> int:
+        """Estimated bytes of the entries in the compacted view, one copy."""
         ...
 
     @property

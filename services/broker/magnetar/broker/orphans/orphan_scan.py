@@ -31,9 +31,17 @@ from magnetar.common.metadata.keys import (
     encode_id,
 )
 from magnetar.common.metadata.store import MetadataStore, Versioned
-from magnetar.common.metadata.values import Counter, Intent, LedgerMetadata, TopicHead, decode
+from magnetar.common.metadata.values import (
+    CompactedView,
+    Counter,
+    Intent,
+    LedgerMetadata,
+    TopicHead,
+    decode,
+)
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName, is_heartbeat_topic
+from magnetar.ledger.managed_ledger.view_record import find_view, ledgers_of
 
 T = TypeVar("T")
 
@@ -201,7 +209,8 @@ async def names_of_ledger(metadata: MetadataStore, keys: Keys, name: TopicName, 
     """Returns the key that references a ledger: its topic's, or an intent to delete it; None without one.
 
     They are read in this order because references move from the head to the list of closed ledgers, and from
-    both to an intent.
+    those and the compacted view to an intent. A ledger of pages moves from its intent to the view, in a
+    transaction that changes the head's version.
     """
     head_item = await metadata.get(keys.topic_head(name))
     if head_item is not None:
@@ -211,6 +220,11 @@ async def names_of_ledger(metadata: MetadataStore, keys: Keys, name: TopicName, 
         closed = keys.topic_ledger(head.creation_id, ledger_id)
         if await metadata.get(closed) is not None:
             return closed
+        view = await find_view(metadata, keys, head)
+        if view is not None:
+            named = ledgers_of(decode(CompactedView, view.value))
+            if ledger_id in [ref.id for ref in named]:
+                return view.key
     intent_key = keys.intent(delete_ledger_intent_id(ledger_id))
     if await metadata.get(intent_key) is not None:
         return intent_key

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.broker.schemas.config import SchemaConfig
 from magnetar.common.config.settings import setting
+from magnetar.ledger.compacted.settings import CompactionLimits
+
+SERVICE_FACTORY: Final = "org.apache.pulsar.compaction.PulsarCompactionServiceFactory"
+"""The only compaction service, by the name of Pulsar's class for it."""
 
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
@@ -320,6 +324,44 @@ class TopicCreationConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionConfig:
+    """Compaction of topics: when it runs by itself, and what one run may use."""
+
+    threshold_bytes: int = setting(
+        0,
+        "Bytes of a topic that were not compacted yet beyond which it is compacted by itself; while that "
+        "is set, messages are not deleted before they were compacted. 0: only on request.",
+        key="brokerServiceCompactionThresholdInBytes",
+        minimum=0,
+    )
+    monitor_interval_s: int = setting(
+        60,
+        "Seconds between two checks of loaded topics for their compaction thresholds.",
+        key="brokerServiceCompactionMonitorIntervalInSeconds",
+        minimum=1,
+    )
+    retain_null_key: bool = setting(
+        False,
+        "Keep messages without a key in compacted views; otherwise they are left out.",
+        key="topicCompactionRetainNullKey",
+    )
+    service_factory: str = setting(
+        SERVICE_FACTORY,
+        "Compaction service. Only Pulsar's own is accepted: the last message of a key is the one with the "
+        "highest position.",
+        key="compactionServiceFactoryClassName",
+        choices=(SERVICE_FACTORY,),
+    )
+    runs_max: int = setting(
+        1,
+        "Maximum compactions of a broker at a time; further ones wait.",
+        key="magnetarCompactionRunsMax",
+        minimum=1,
+    )
+    limits: CompactionLimits = field(default_factory=CompactionLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
     """All settings of policies."""
 
@@ -337,6 +379,7 @@ class PolicyConfig:
     delayed_delivery: DelayedDeliveryConfig = field(default_factory=DelayedDeliveryConfig)
     topic_creation: TopicCreationConfig = field(default_factory=TopicCreationConfig)
     schemas: SchemaConfig = field(default_factory=SchemaConfig)
+    compaction: CompactionConfig = field(default_factory=CompactionConfig)
 
 
 class PublishDefaults(Protocol):

@@ -89,6 +89,8 @@ class EffectivePolicies:
     encryption_required: bool
     """Whether producers must say that they encrypt: by the namespace's policy or by configuration."""
     subscription_types: frozenset[str]
+    compaction_threshold_bytes: int = 0
+    """Bytes not compacted yet beyond which the topic is compacted; 0: never by itself."""
     persistence: Persistence | None = None
     """Persistence of its ledgers; None: the defaults of managed ledgers."""
     messages_encrypted: bool = False
@@ -237,6 +239,7 @@ def resolve(config: PolicyDefaults, namespace: Policies, topic: Policies) -> Eff
         encryption_required=messages_encrypted or defaults.limits.encryption_required,
         messages_encrypted=messages_encrypted,
         subscription_types=_types(config, types),
+        compaction_threshold_bytes=number("compaction_threshold_bytes", defaults.compaction.threshold_bytes),
         persistence=_persistence(level_with("persistence")),
         offload=resolve_offload(config.offload, config.cluster_name, namespace, topic),
         schemas=resolve_schemas(defaults.schemas, namespace, topic),

@@ -22,6 +22,8 @@ from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.consumers.holders import holder_of, take_through
 from magnetar.broker.subscriptions.delivery.delivery import Delivery, DispatchRateGate, limited_step
 from magnetar.broker.subscriptions.delivery.outlet import Outlet
+from magnetar.broker.subscriptions.entries.compacted_source import CompactedSource
+from magnetar.broker.subscriptions.entries.entry_reader import EntryReader
 from magnetar.broker.subscriptions.entries.entry_source import EntrySource
 from magnetar.broker.subscriptions.filters.delay_gate import DelayGate, count_delayed
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
@@ -239,8 +241,23 @@ class Subscription(WithMembers):
             config=self._config,
             budget=self._budget,
             wake=self.wake,
+            reader_for=self._reader_for,
         )
         return kind.delivery(dispatcher, parts)
+
+    def _reader_for(self, consumer: Consumer) -> EntryReader:
+        """Returns where the entries of a consumer are read.
+
+        A durable cursor before the first entry of the topic is also before the view, whose first entries the
+        topic may no longer have.
+        """
+        self.cursor.reads_view = consumer.read_compacted
+        if not consumer.read_compacted:
+            return self._ledger
+        mark_delete = self.cursor.mark_delete
+        if self.cursor.durable and mark_delete.entry_id < 0 and mark_delete == self._ledger.first_position():
+            self.cursor.return_before_view()
+        return CompactedSource(self._ledger)
 
     def _add_delay_gate(self, source: EntrySource, *, late: bool) -> None:
         """Holds delayed entries back; `late`: some may have been delivered already."""
@@ -352,6 +369,8 @@ class Subscription(WithMembers):
         """Acknowledges everything up to and including `position`."""
         before = self.cursor.backlog()
         self.cursor.ack_cumulative(position)
+        if self.cursor.reads_view:
+            self._ledger.pass_in_view(self.cursor, position)
         self._count_acks(consumer, max(0, before - self.cursor.backlog()))
 
     def when_persisted(self, done: Callable[[MagnetarError | None], object]) -> None:
@@ -387,7 +406,8 @@ class Subscription(WithMembers):
         """Notifies each consumer that the topic is terminated, after the response to the last
         acknowledgement.
         """
-        if self.cursor.backlog():
+        cursor = self.cursor
+        if cursor.backlog() or (cursor.reads_view and self._ledger.compaction.has_after(cursor.mark_delete)):
             return
         for consumer in self.consumers:
             if not consumer.told_of_end:

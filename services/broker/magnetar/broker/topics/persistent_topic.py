@@ -7,6 +7,7 @@ from collections.abc import Callable
 from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.tenure import Lease, Tenure
 from magnetar.broker.topics.backlog.backlog import Backlog
 from magnetar.broker.topics.backlog.backlog_quota import BacklogQuota
@@ -15,12 +16,13 @@ from magnetar.broker.topics.publish.persistent_publishing import PersistentPubli
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.producers import Producers
 from magnetar.broker.topics.publish.refusals import Refusals
-from magnetar.broker.topics.stored_entries import last_message_id, messages_of
+from magnetar.broker.topics.stored_entries import last_in_view, last_message_id, messages_of
+from magnetar.broker.topics.subscribe.compaction_subscription import compaction_subscription
 from magnetar.broker.topics.subscribe.persistent_subscriptions import PersistentSubscriptions
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_context import TopicContext
 from magnetar.common.errors import OwnershipLost, StorageError
-from magnetar.common.naming.position import Position
+from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
@@ -118,6 +120,8 @@ class PersistentTopic(Topic):
     def _apply_storage_policies(self) -> None:
         policies = self.state.policies
         self._copies = self.ledger.persist_as(policies.persistence)
+        # Before retention: a topic with a threshold keeps what was not compacted yet.
+        self.ledger.compaction.hold(policies.compaction_threshold_bytes > 0)
         self.ledger.retain(retention_of(policies))
         self.ledger.offload = rules_of(policies.offload)
 
@@ -178,8 +182,17 @@ class PersistentTopic(Topic):
             subscription.tell_of_end()
         return position
 
-    async def last_message_id(self) -> tuple[Position, int]:
+    async def last_message_id(self, *, compacted: bool = False) -> tuple[Position, int]:
+        if compacted and (found := last_in_view(self.ledger)) is not None:
+            return found
         return await last_message_id(self.ledger, self._context.config.dispatch.read_bytes_max)
+
+    def compaction_subscription(self) -> Subscription | None:
+        """The subscription `__compaction` to show; see `compaction_subscription`."""
+        context = self._context
+        return compaction_subscription(
+            self.ledger, context.config.dispatch, context.budget, self.stats, context.spawn
+        )
 
     async def messages_of(self, position: Position) -> int:
         return await messages_of(self.ledger, position, self._context.config.dispatch.read_bytes_max)
@@ -212,6 +225,19 @@ class PersistentTopic(Topic):
     @property
     def offloaded_bytes(self) -> int:
         return offloaded_bytes(self.ledger.spans.spans)
+
+    @property
+    def uncompacted_bytes(self) -> int:
+        """Estimated bytes of the entries after the horizon of the compacted view; of all without a view."""
+        return self.ledger.spans.bytes_after(self.ledger.compaction.horizon or EARLIEST)
+
+    @property
+    def compacted_entries(self) -> int:
+        return self.ledger.compaction.figures.entries
+
+    @property
+    def compacted_bytes(self) -> int:
+        return self.ledger.compaction.figures.byte_length
 
     @property
     def backlog_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.common.naming.position import Position
+from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.wire.batch import parse_metadata
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
@@ -16,6 +16,17 @@ async def messages_of(ledger: ManagedLedger, position: Position, read_bytes_max:
     if run is None or (run.ledger_id, run.first_entry_id) != position:
         return 1
     return run.messages
+
+
+def last_in_view(ledger: ManagedLedger) -> tuple[Position, int] | None:
+    """Position and batch index (-1 when it is no batch) of the last message of the compacted view.
+
+    None if the topic has entries after the view, or no view; -1:-1 for an empty view.
+    """
+    horizon = ledger.compaction.horizon
+    if horizon is None or ledger.next_position(horizon) is not None:
+        return None
+    return ledger.compaction.view_end or (EARLIEST, -1)
 
 
 async def last_message_id(ledger: ManagedLedger, read_bytes_max: int) -> tuple[Position, int]:

@@ -9,6 +9,7 @@ from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.closed_clients import ClosedClient
+from magnetar.broker.topics.compaction_state import NEVER_COMPACTED, CompactionState
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.producers import Producers
 from magnetar.broker.topics.publish.publish_path import PublishPath
@@ -28,6 +29,7 @@ class Topic(ABC):
     """One topic as a broker serves it; owns its producers, publish path, subscriptions and counters."""
 
     __slots__ = (
+        "compaction",
         "inactive_since",
         "name",
         "producers",
@@ -48,6 +50,8 @@ class Topic(ABC):
     def __init__(self, name: TopicName, policies: EffectivePolicies) -> None:
         self.name = name
         self.state = TopicState(name, policies)
+        self.compaction: CompactionState = NEVER_COMPACTED
+        """Its compactions since the load; replaced by a state of its own before the first run."""
         self.inactive_since: float | None = None
         """Monotonic time when housekeeping first found the topic unused; None since a client connected or
         left.
@@ -122,8 +126,11 @@ class Topic(ABC):
         """
         raise NotAllowed(f"topic {self.name} is non-persistent: it cannot be terminated")
 
-    async def last_message_id(self) -> tuple[Position, int]:
-        """Position of the last entry and the batch index of its last message (-1 when it is no batch)."""
+    async def last_message_id(self, *, compacted: bool = False) -> tuple[Position, int]:
+        """Position of the last entry and the batch index of its last message (-1 when it is no batch).
+
+        With `compacted` the last message that a consumer of the compacted view gets.
+        """
         raise NotAllowed(f"topic {self.name} is non-persistent: its messages have no ids")
 
     async def messages_of(self, position: Position) -> int:
@@ -175,6 +182,16 @@ class Topic(ABC):
     @property
     def offloaded_bytes(self) -> int:
         """Bytes in storage that belong to offloaded ledgers."""
+        return 0
+
+    @property
+    def compacted_entries(self) -> int:
+        """Entries in the compacted view."""
+        return 0
+
+    @property
+    def compacted_bytes(self) -> int:
+        """Estimated bytes of the entries in the compacted view, one copy."""
         return 0
 
     @property

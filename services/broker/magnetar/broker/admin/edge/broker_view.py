@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.clusters import Clusters
+from magnetar.broker.compaction.service import CompactionService
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
 from magnetar.broker.metrics.views import MetricsSource
@@ -57,6 +58,11 @@ class BrokerView(MetricsSource, Protocol):
 
     @property
     def policies(self) -> PolicyStore: ...
+
+    @property
+    def compactions(self) -> CompactionService:
+        """Compacts topics, and removes compacted views."""
+        ...
 
     @property
     def policy_writer(self) -> PolicyWriter: ...

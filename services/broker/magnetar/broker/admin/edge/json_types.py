@@ -341,6 +341,11 @@ OBJECTS: Final[Mapping[str, str]] = {
         "ledgerId:long entryId:long partitionIndex:int batchIndex:int excluded:boolean properties:Map<String>"
     ),
     "TopicClients": "producers:int consumers:int",
+    "CompactionReport": (
+        "status:String lastError:String explanation:String startedAt:long succeededAt:long failedAt:long "
+        "durationMs:long removedMessages:long readBytes:long writtenBytes:long horizon:String? "
+        "viewEntries:long viewBytes:long uncompactedBytes:long threshold:long holds:boolean"
+    ),
     "TopicStatsPage": "total:int offset:int topics:Map<TopicStats>",
     "PartitionedTopicStats": (
         "msgRateIn:double msgThroughputIn:double msgRateOut:double msgThroughputOut:double "

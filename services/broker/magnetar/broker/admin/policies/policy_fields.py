@@ -109,7 +109,6 @@ def persistence_json(config: ManagedLedgerConfig) -> dict[str, Any]:
     }
 
 
-_NO_COMPACTION: Final = " Stored and returned only: compaction is not supported yet."
 _OFFLOADING: Final = (
     " Threads, prefetching and sizes of blocks and buffers are stored and returned only. Credentials are "
     "refused: brokers and jobs take them from their environment."
@@ -284,10 +283,10 @@ FIELDS: Final = (
     ),
     PolicyField(
         api=POLICIES["compaction_threshold_bytes"],
-        kept=_NO_COMPACTION,
         kind=Number(below="{name} must be 0 (never) or more bytes", type_name="long", maximum=INT64_MAX),
         dump="compaction_threshold",
         otherwise=0,
+        applied=lambda policies: policies.compaction_threshold_bytes,
     ),
     PolicyField(
         api=POLICIES["offload"],

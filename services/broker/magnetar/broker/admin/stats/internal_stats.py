@@ -38,8 +38,17 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
         }
     ledger = topic.ledger
     spans = ledger.spans.spans
+    view, has_view = ledger.compaction.figures, ledger.compaction.horizon is not None
     last = spans[-1] if spans and not spans[-1].closed else None
     cursors = {name: _cursor(topic, cursor) for name, cursor in ledger.cursors.items()}
+    if (compaction := topic.compaction_subscription()) is not None:
+        cursors[compaction.name] = {
+            **_cursor(topic, compaction.cursor),
+            "cursorLedger": -1,
+            "cursorLedgerLastEntry": -1,
+            "state": "NoLedger",
+            "properties": {"CompactedTopicLedger": view.ledger_id},
+        }
     shown = {
         **_counters(topic.stats.entries_in),
         "numberOfEntries": ledger.entries,
@@ -63,9 +72,9 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
         "cursors": cursors,
         "schemaLedgers": [],
         "compactedLedger": {
-            "ledgerId": -1,
-            "entries": -1,
-            "size": -1,
+            "ledgerId": view.ledger_id,
+            "entries": view.entries if has_view else -1,
+            "size": view.stored_bytes if has_view else -1,
             "offloaded": False,
             "underReplicated": False,
         },

@@ -37,6 +37,8 @@ class ConsumerOptions:
     """The version that its client reports, for statistics."""
     is_auto_consume: bool = False
     """Whether its schema is AUTO_CONSUME: it takes the schema of each message."""
+    read_compacted: bool = False
+    """True when it reads the compacted view of the topic up to the horizon; Exclusive and Failover."""
 
 
 class Consumer:
@@ -63,6 +65,7 @@ class Consumer:
         "permits",
         "priority_level",
         "properties",
+        "read_compacted",
         "sends_entry_metadata",
         "sent_at_ms",
         "stats",
@@ -106,6 +109,7 @@ class Consumer:
         self.sticky = options.sticky
         self.hash_ranges = options.hash_ranges
         self.allow_out_of_order = options.allow_out_of_order
+        self.read_compacted = options.read_compacted
         self.unacked_max = unacked_max
         """Maximum unacknowledged messages on Shared and Key_Shared; 0: no limit."""
         self._framer = MessageFramer(options.consumer_id, partition)

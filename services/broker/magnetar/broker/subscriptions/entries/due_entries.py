@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
+from magnetar.broker.subscriptions.entries.entry_reader import EntryReader
 from magnetar.broker.subscriptions.entries.replay_set import ReplaySet
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import Run
-from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 
 IN_ORDER_MAX: Final = 20_000
 """Due entries kept in the order of their time; any beyond that are kept by position only."""
@@ -72,8 +72,8 @@ class DueRead(NamedTuple):
     unreadable: list[Position]
 
 
-async def read_due(ledger: ManagedLedger, entries: list[tuple[int, int]], bytes_max: int) -> DueRead:
-    """Reads entries from storage, with one read for neighbors. Raises as `ManagedLedger.read`."""
+async def read_due(reader: EntryReader, entries: list[tuple[int, int]], bytes_max: int) -> DueRead:
+    """Reads entries from storage, with one read for neighbors. Raises as `EntryReader.read`."""
     wanted = set(entries)
     looked_at: set[tuple[int, int]] = set()
     found: dict[tuple[int, int], Run] = {}
@@ -85,7 +85,7 @@ async def read_due(ledger: ManagedLedger, entries: list[tuple[int, int]], bytes_
                 return DueRead(runs, number, unreadable)
             ledger_id, first = entry
             last = _last_nearby(entry, wanted)
-            result = await ledger.read(Position(ledger_id, first), last - first + 1, bytes_max)
+            result = await reader.read(Position(ledger_id, first), last - first + 1, bytes_max)
             unreadable += result.unreadable
             for run in result.runs:
                 bytes_max -= run.byte_length

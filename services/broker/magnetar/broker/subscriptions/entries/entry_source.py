@@ -13,6 +13,7 @@ from functools import partial
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.entries.due_entries import DueEntries, DueRead, read_due
+from magnetar.broker.subscriptions.entries.entry_reader import EntryReader
 from magnetar.broker.subscriptions.entries.read_ahead import ReadAhead
 from magnetar.broker.subscriptions.entries.replay_set import ReplaySet
 from magnetar.broker.subscriptions.filters.entry_gate import EntryGate
@@ -48,8 +49,8 @@ class EntrySource:
         "_fresh",
         "_kept",
         "_kept_came",
-        "_ledger",
         "_read_after",
+        "_reader",
         "_reads",
         "_replay",
         "_replayed",
@@ -69,7 +70,7 @@ class EntrySource:
         spawn: Spawn,
         wake: Callable[[], None],
     ) -> None:
-        self._ledger = ledger
+        self._reader: EntryReader = ledger
         self._cursor = cursor
         self._config = config
         self._reads = ReadAhead(self, ledger.name, cursor.name, config.read_bytes_max, budget, spawn, wake)
@@ -118,6 +119,10 @@ class EntrySource:
     def read_position(self) -> Position:
         """The position up to which every entry was read or skipped."""
         return self._read_after
+
+    def read_through(self, reader: EntryReader) -> None:
+        """Reads through `reader` from now on; the caller rewinds, because what was read ahead stays."""
+        self._reader = reader
 
     def rewind(self, position: Position) -> None:
         """Redelivers everything unacknowledged after `position`; drops what was read ahead."""
@@ -345,7 +350,7 @@ class EntrySource:
         start = self._next_start()
         if start is None:
             return 0
-        run = self._ledger.read_cached(start, entries_max, self._config.read_bytes_max)
+        run = self._reader.read_cached(start, entries_max, self._config.read_bytes_max)
         if run is None:
             self._start_read(start, self._fresh_entries_max(start), replayed=False)
             return 0
@@ -358,7 +363,7 @@ class EntrySource:
     def _next_start(self) -> Position | None:
         """Returns the next entry to read, which is neither acknowledged nor held back by a gate."""
         cursor, kept_entries = self._cursor, self._kept
-        while (start := self._ledger.next_position(self._read_after)) is not None:
+        while (start := self._reader.next_position(self._read_after)) is not None:
             kept = None if kept_entries is None else kept_entries(start.ledger_id)
             if kept is None and not cursor.has_holes:
                 return start
@@ -406,7 +411,7 @@ class EntrySource:
             count = 1
             while fetched + count < len(lot) and lot[fetched + count] == (ledger_id, first + count):
                 count += 1
-            run = self._ledger.read_cached(Position(ledger_id, first), count, self._config.read_bytes_max)
+            run = self._reader.read_cached(Position(ledger_id, first), count, self._config.read_bytes_max)
             if run is None:
                 break
             fetched += len(run.entries)
@@ -414,7 +419,7 @@ class EntrySource:
         due.drop(lot[:fetched])
         self._replayed.extend(passing)
         if not fetched:
-            read = partial(read_due, self._ledger, lot, self._config.read_bytes_max)
+            read = partial(read_due, self._reader, lot, self._config.read_bytes_max)
             self._reads.begin(Position(*lot[0]), read, partial(self._take_due, due, lot))
         return fetched
 
@@ -432,7 +437,7 @@ class EntrySource:
 
     def _fetch_replay(self, entries_max: int) -> int:
         ledger_id, first, last = self._replay.first_range(entries_max)
-        run = self._ledger.read_cached(
+        run = self._reader.read_cached(
             Position(ledger_id, first), last - first + 1, self._config.read_bytes_max
         )
         if run is None:
@@ -450,11 +455,11 @@ class EntrySource:
     def _read_on(self) -> None:
         """Starts the next read during the delivery of the last one, if entries are not in the tail cache."""
         start = self._next_start()
-        if start is not None and self._ledger.read_cached(start, 1, 1) is None:
+        if start is not None and self._reader.read_cached(start, 1, 1) is None:
             self._start_read(start, self._fresh_entries_max(start), replayed=False)
 
     def _start_read(self, start: Position, entries_max: int, *, replayed: bool) -> None:
-        read = partial(self._ledger.read, start, entries_max, self._config.read_bytes_max)
+        read = partial(self._reader.read, start, entries_max, self._config.read_bytes_max)
         self._reads.begin(start, read, partial(self._take_read, start, entries_max, replayed))
 
     def _take_read(self, start: Position, entries_max: int, replayed: bool, result: ReadResult) -> int:

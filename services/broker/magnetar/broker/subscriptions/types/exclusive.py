@@ -58,7 +58,8 @@ class ExclusiveDelivery(OrderedDelivery):
         return self._exclusive.consumers
 
     def consumer_added(self, consumer: Consumer) -> None:
-        """Limits the consumer to its hash ranges, if it has any."""
+        """Begins at the mark-delete position; limits the consumer to its hash ranges, if it has any."""
+        self.begin_for(consumer)
         if consumer.hash_ranges:
             self._source.add_gate(HashRangeGate(consumer.hash_ranges))
 

@@ -91,7 +91,10 @@ class FailoverDelivery(OrderedDelivery):
         self._switch = None
         if self._served is not self._chosen:
             self._served = self._chosen
-            self.rewind()
+            if self._chosen is None:
+                self.rewind()
+            else:
+                self.begin_for(self._chosen)
         tell_active(self._failover.consumers, self._chosen)
         self._wake()
 

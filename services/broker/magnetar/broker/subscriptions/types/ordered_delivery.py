@@ -29,13 +29,14 @@ class OrderedDispatcher(Protocol):
 class OrderedDelivery:
     """The part of a delivery.Delivery that Exclusive and Failover share."""
 
-    __slots__ = ("_cursor", "_dispatcher", "_outlet", "_source")
+    __slots__ = ("_cursor", "_dispatcher", "_outlet", "_reader_for", "_source")
 
     def __init__(self, dispatcher: OrderedDispatcher, parts: DeliveryParts) -> None:
         self._dispatcher = dispatcher
         self._source: EntrySource = parts.source
         self._cursor: Cursor = parts.cursor
         self._outlet: Outlet = parts.outlet
+        self._reader_for = parts.reader_for
 
     @property
     def paused_by(self) -> str | None:
@@ -91,6 +92,11 @@ class OrderedDelivery:
 
     def rewind(self) -> None:
         self._source.rewind(self._cursor.mark_delete)
+
+    def begin_for(self, consumer: Consumer) -> None:
+        """Delivers to this consumer what is unacknowledged, read where it wants: see `reader_for`."""
+        self._source.read_through(self._reader_for(consumer))
+        self.rewind()
 
     def close(self) -> None:
         """Releases nothing: an ordered delivery keeps no entries."""

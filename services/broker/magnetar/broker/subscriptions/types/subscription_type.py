@@ -14,6 +14,7 @@ from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.delivery.delivery import Delivery
 from magnetar.broker.subscriptions.delivery.outlet import Outlet
+from magnetar.broker.subscriptions.entries.entry_reader import EntryReader
 from magnetar.broker.subscriptions.entries.entry_source import EntrySource
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -48,6 +49,8 @@ class DeliveryParts:
     budget: ByteBudget
     wake: Callable[[], None]
     """Schedules a turn of the subscription."""
+    reader_for: Callable[[Consumer], EntryReader]
+    """Returns where the entries of a consumer are read: the topic, or its compacted view."""
 
 
 class SubscriptionType(ABC, Generic[D]):

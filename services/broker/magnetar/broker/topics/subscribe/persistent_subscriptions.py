@@ -10,6 +10,7 @@ from magnetar.broker.latencies import SAMPLER
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.entries.compacted_source import BEFORE_VIEW
 from magnetar.broker.subscriptions.filters.delay_gate import delay_tick_ms
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.limits.dispatch_rate import DispatchLimit
@@ -17,6 +18,7 @@ from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.subscriptions.types.table import TYPES, check_allowed
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.tenure import Tenure
+from magnetar.broker.topics.compaction_state import COMPACTION_SUBSCRIPTION
 from magnetar.broker.topics.stored_entries import messages_of
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription, close_consumers
 from magnetar.broker.topics.subscribe.consumer_limits import (
@@ -116,6 +118,7 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
 
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
         check_allowed(request.type, self._state.policies.subscription_types)
+        _check_not_reserved(request.subscription)
         if self._state.policies.subscribes_per_consumer:
             self._subscribe_rate = self._subscribe_rate or SubscribeRate()
             self._subscribe_rate.check(request, self._state.policies, self._clock.monotonic())
@@ -170,27 +173,54 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
             )
         check_one_more_subscription(self._state.policies, self._state.name, len(self._by_name))
         position = await self._start_position(request)
+        name, compacted = request.subscription, request.read_compacted
         if request.durable:
-            cursor = await self._ledger.create_cursor(request.subscription, position, request.properties)
+            cursor = await self._ledger.create_cursor(
+                name, position, request.properties, reads_view=compacted
+            )
         else:
-            cursor = self._ledger.open_non_durable_cursor(request.subscription, position)
+            cursor = self._ledger.open_non_durable_cursor(name, position, reads_view=compacted)
             cursor.properties.update(request.properties)
         return self._add(cursor)
 
     async def _start_position(self, request: SubscribeRequest) -> Position:
-        """The mark-delete position of a new subscription."""
+        """The mark-delete position of a new subscription.
+
+        One that reads the compacted view starts with it unless it names a start, whatever its initial
+        position is, as in Apache Pulsar.
+        """
+        compacted = request.read_compacted
         if request.rollback_s:
             since_ms = self._clock.wall_ms() - request.rollback_s * 1000
-            return await self._ledger.find_before_publish_time(since_ms)
+            return await self._before_publish_time(since_ms, compacted)
         if request.start is not None and not request.durable:
             # One step back: the entry itself is delivered, because it may be a batch of which only a part was
             # read, and the client drops the messages that it has read.
-            return self._mark_delete_before(request.start)
+            return self._mark_delete_before(request.start, compacted)
+        if compacted:
+            return self._first_position(compacted)
         return self._ledger.first_position() if request.from_earliest else self._ledger.last_position
 
-    def _mark_delete_before(self, position: Position) -> Position:
+    def _first_position(self, compacted: bool) -> Position:
+        """The position before the first entry that a subscription can read."""
+        in_view = compacted and self._ledger.compaction.horizon is not None
+        return BEFORE_VIEW if in_view else self._ledger.first_position()
+
+    async def _before_publish_time(self, publish_time_ms: int, compacted: bool) -> Position:
+        """The position before the first entry published at this time or later.
+
+        Where the topic begins later, the compacted view is searched.
+        """
+        position = await self._ledger.find_before_publish_time(publish_time_ms)
+        if compacted and (not self._ledger.entries or position <= self._ledger.first_position()):
+            found = await self._ledger.compaction.first_at_time(publish_time_ms)
+            if found is not None:
+                return Position(found.ledger_id, found.entry_id - 1)
+        return position
+
+    def _mark_delete_before(self, position: Position, compacted: bool = False) -> Position:
         """The mark-delete position that makes the entry at `position` the next one; within the topic."""
-        first, last = self._ledger.first_position(), self._ledger.last_position
+        first, last = self._first_position(compacted), self._ledger.last_position
         if position.ledger_id < 0:
             return first
         return min(max(Position(position.ledger_id, position.entry_id - 1), first), last)
@@ -203,6 +233,7 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
         await self.create_at(name, self._ledger.first_position(), {})
 
     async def create_at(self, name: str, position: Position, properties: dict[str, str]) -> bool:
+        _check_not_reserved(name)
         async with self._lock:
             self._state.check_open()
             if name in self._by_name:
@@ -269,7 +300,7 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
     async def seek(
         self, subscription: AnySubscription, position: Position, unacked_words: Sequence[int] | None
     ) -> None:
-        target = self._mark_delete_before(position)
+        target = self._mark_delete_before(position, self._ours(subscription).cursor.reads_view)
         ours = await self._reset(subscription, target)
         if unacked_words:
             size = await messages_of(self._ledger, position, self._config.read_bytes_max)
@@ -277,7 +308,8 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
             ours.cursor.ack_batch(position.ledger_id, position.entry_id, acked, size)
 
     async def seek_time(self, subscription: AnySubscription, publish_time_ms: int) -> None:
-        await self._reset(subscription, await self._ledger.find_before_publish_time(publish_time_ms))
+        compacted = self._ours(subscription).cursor.reads_view
+        await self._reset(subscription, await self._before_publish_time(publish_time_ms, compacted))
 
     async def _reset(self, subscription: AnySubscription, mark_delete: Position) -> Subscription:
         async with self._lock:
@@ -313,3 +345,8 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
             self._dispatch_limit = self._dispatch_rates.limit(
                 subscriptions, self._state.policies, self._dispatch_limit, self._stats
             )
+
+
+def _check_not_reserved(name: str) -> None:
+    if name == COMPACTION_SUBSCRIPTION:
+        raise NotAllowed(f"subscription {name} is reserved for compaction; use another name")

@@ -27,3 +27,8 @@ class SubscribeRequest:
     options: ConsumerOptions
     peer: Peer
     sends_entry_metadata: bool
+
+    @property
+    def read_compacted(self) -> bool:
+        """Whether the consumer reads the compacted view of the topic."""
+        return self.options.read_compacted

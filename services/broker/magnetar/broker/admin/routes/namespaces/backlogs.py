@@ -20,6 +20,7 @@ from magnetar.broker.admin.objects.namespace_topics import (
 )
 from magnetar.broker.admin.objects.namespaces import NAMESPACE_ERRORS, NAMESPACE_PATH
 from magnetar.broker.admin.objects.topics import stored_subscription
+from magnetar.broker.topics.compaction_state import COMPACTION_SUBSCRIPTION
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.naming.topic_name import TopicName
@@ -58,6 +59,8 @@ async def _unsubscribe(call: Call) -> web.Response:
 async def _unsubscribe_here(call: Call, names: list[TopicName]) -> bool:
     name = call.subscription
     topics = await load_all(call, names)
+    if name == COMPACTION_SUBSCRIPTION:
+        return await _remove_views(call, topics)
     having = [topic for topic in topics if name in topic.subscriptions]
     if any(topic.subscriptions[name].consumers for topic in having):
         raise Refused(412, "Subscription has active connected consumers")
@@ -70,6 +73,17 @@ async def _unsubscribe_here(call: Call, names: list[TopicName]) -> bool:
             raise Refused(412, f"Subscription has active connected consumers on {topic.name}")
 
     await for_each(having, delete)
+    return bool(having)
+
+
+async def _remove_views(call: Call, topics: list[Topic]) -> bool:
+    """Deletes the compacted views of topics that have one, after runs in progress."""
+    having = [
+        topic
+        for topic in topics
+        if isinstance(topic, PersistentTopic) and topic.compaction_subscription() is not None
+    ]
+    await for_each(having, call.broker.compactions.remove)
     return bool(having)
 
 

@@ -16,6 +16,8 @@ from magnetar.broker.admin.objects.subscriptions import (
     subscription_routes,
 )
 from magnetar.broker.admin.objects.topics import load, owned_topic_routes, partitions_of, stored
+from magnetar.broker.topics.compaction_state import COMPACTION_SUBSCRIPTION
+from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.topic import Topic
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
@@ -27,7 +29,11 @@ async def _list(call: Call) -> web.Response:
     found: dict[str, None] = {}
 
     async def here(name: TopicName) -> list[str]:
-        return list((await load(call.broker, name)).subscriptions)
+        topic = await load(call.broker, name)
+        names = list(topic.subscriptions)
+        if isinstance(topic, PersistentTopic) and topic.compaction_subscription() is not None:
+            names.append(COMPACTION_SUBSCRIPTION)
+        return names
 
     for names in (await on_topic(call, here, same(call))).done.values():
         found.update(dict.fromkeys(names))
@@ -83,7 +89,27 @@ def _mark_delete_for(ledger: ManagedLedger, start: Position | None) -> Position:
     return min(max(Position(start.ledger_id, start.entry_id - 1), first), last)
 
 
+async def _remove_view(call: Call) -> None:
+    """Deletes the compacted view of the call's topic or of its partitions, after a run in progress.
+
+    Raises Refused (404) when there is none.
+    """
+
+    async def remove(name: TopicName) -> None:
+        topic = await load(call.broker, name)
+        if not isinstance(topic, PersistentTopic) or topic.compaction_subscription() is None:
+            raise Refused(404, f"Subscription {COMPACTION_SUBSCRIPTION} not found for topic {name}")
+        await call.broker.compactions.remove(topic)
+
+    parts = await on_topic(call, remove, same(call))
+    if not parts.done:
+        raise Refused(404, f"Subscription {COMPACTION_SUBSCRIPTION} not found for topic {call.topic}")
+
+
 async def _delete(call: Call) -> web.Response:
+    if call.subscription == COMPACTION_SUBSCRIPTION:
+        await _remove_view(call)
+        return done()
     force = call.flag("force")
 
     async def delete(topic: Topic, subscription: Any) -> None:

@@ -12,6 +12,7 @@ from magnetar.broker.admin.objects.partitions import Ask, on_parts
 from magnetar.broker.admin.objects.topics import TOPIC_ERRORS, TOPIC_PATH
 from magnetar.broker.metrics.views import TopicView
 from magnetar.broker.subscriptions.subscription import Subscription
+from magnetar.broker.topics.compaction_state import COMPACTION_SUBSCRIPTION
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.errors import TopicBusy
 from magnetar.common.naming.topic_name import TopicName
@@ -37,7 +38,7 @@ async def subscribe_alike(call: Call, topic: TopicName, new: range) -> None:
     found = await on_parts(call, [topic.partition(0)], of_first, Ask("GET", "stats"))
     for stats in found.done.values():
         for name, each in stats["subscriptions"].items():
-            if each["isDurable"]:
+            if each["isDurable"] and name != COMPACTION_SUBSCRIPTION:
                 parts = [topic.partition(index) for index in new]
                 await _subscribe(call, parts, name, each["subscriptionProperties"])
 

@@ -1,4 +1,4 @@
-"""Routes that trim and truncate topics, and for compaction, which is not supported yet."""
+"""Routes that trim and truncate topics."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
-from magnetar.broker.admin.edge.call import Call, answer, done
+from magnetar.broker.admin.edge.call import Call, done
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.objects.backlogs import skip
 from magnetar.broker.admin.objects.partitions import on_topic, same
-from magnetar.broker.admin.objects.topics import (
-    load,
-    loaded,
-    owned_topic_routes,
-    partitions_of,
-    persistent,
-    stored,
-)
+from magnetar.broker.admin.objects.topics import load, owned_topic_routes, stored
 from magnetar.broker.topics.persistent_topic import PersistentTopic
-from magnetar.common.naming.position import Position
+from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.security.authorization.operations import Operation
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
@@ -31,11 +24,6 @@ TRUNCATE_LOOKS: Final = 250
 """Checks of a call whether the ledgers are deleted; their deletion continues after the call."""
 
 _LOOK_EVERY_S: Final = 0.02
-
-_NOT_RUN: Final = {"status": "NOT_RUN", "lastError": ""}
-_NO_COMPACTION: Final = (
-    "compaction is not supported yet: limit retained messages with retention, or read the whole topic"
-)
 
 
 async def _trim(call: Call) -> web.Response:
@@ -63,9 +51,9 @@ async def truncate(topic: PersistentTopic) -> None:
     """Deletes all present messages, even unread or retained ones: moves the cursors first, then deletes the
     ledgers.
 
-    Later messages stay. On return the cursors are durable and the ledgers deleted, unless that takes long;
-    then they are deleted while the topic is loaded. Raises StorageError, ServiceNotReady when the topic is
-    closed meanwhile.
+    Later messages stay, and with a compaction threshold those that were not compacted yet. On return the
+    cursors are durable and the ledgers deleted, unless that takes long; then they are deleted while the topic
+    is loaded. Raises StorageError, ServiceNotReady when the topic is closed meanwhile.
     """
     ledger = topic.ledger
     end = await _end_of_what_is_there(topic)
@@ -73,6 +61,8 @@ async def truncate(topic: PersistentTopic) -> None:
         await skip(subscription, end)
     # With deduplication, the snapshot on disk must include the deleted messages.
     ledger.deduplication.save()
+    if ledger.compaction.held:
+        end = min(end, ledger.compaction.horizon or EARLIEST)
     ledger.retain(replace(ledger.retention, truncated=end))
     await _looking(topic, lambda: not _has(ledger, end))
 
@@ -106,21 +96,8 @@ async def _looking(topic: PersistentTopic, there: Callable[[], bool]) -> None:
 
 def _has(ledger: ManagedLedger, end: Position) -> bool:
     spans = ledger.spans.spans
-    return bool(spans) and spans[0].ref.id <= end.ledger_id
+    return bool(spans) and spans[0].last_position <= end
 
-
-async def _compaction(call: Call) -> web.Response:
-    await persistent(call, "Compaction status")
-    return answer(_NOT_RUN)
-
-
-async def _compact(call: Call) -> web.Response:
-    if not await partitions_of(call):
-        stored(await loaded(call), "Compaction")
-    raise Refused(405, _NO_COMPACTION)
-
-
-_ERRORS: Final = {405: "the topic is partitioned or not persistent"}
 
 ROUTES: Final = [
     *owned_topic_routes(
@@ -140,23 +117,5 @@ ROUTES: Final = [
         status=204,
         errors={412: "invalid name; the topic is not persistent"},
         operation=Operation.TENANT_ADMIN,
-    ),
-    *owned_topic_routes(
-        "GET",
-        "compaction",
-        _compaction,
-        "Get the status of compaction: always NOT_RUN, because compaction is not supported yet.",
-        answer="LongRunningProcessStatus",
-        errors=_ERRORS,
-        operation=Operation.TOPIC_ADMIN,
-    ),
-    *owned_topic_routes(
-        "PUT",
-        "compaction",
-        _compact,
-        "Compact a topic: always refused, because compaction is not supported yet.",
-        status=204,
-        errors={405: "compaction is not supported yet"},
-        operation=Operation.TOPIC_ADMIN,
     ),
 ]

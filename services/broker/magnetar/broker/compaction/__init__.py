@@ -1,0 +1,1 @@
+"""Compaction of a broker's topics: runs on request and by threshold, a bounded number at a time."""
