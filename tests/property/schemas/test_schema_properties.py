@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import fastavro
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.common.errors import IncompatibleSchema, InvalidSchema
 from magnetar.common.schemas.avro_resolution import PairBudget, misfit_of
@@ -44,7 +44,6 @@ def avro(text: str) -> SchemaDefinition:
 
 
 @given(SEEDS)
-@settings(max_examples=200)
 def test_what_is_judged_readable_is_read_by_another_implementation(seed: int) -> None:
     rng = random.Random(seed)
     written = random_definition(rng)
@@ -86,7 +85,6 @@ def test_verdicts_do_not_depend_on_white_space_or_the_order_of_keys(seed: int, s
 
 
 @given(SEEDS)
-@settings(max_examples=60)
 def test_sameness_is_an_equivalence_that_ignores_form(seed: int) -> None:
     rng = random.Random(seed)
     one = random_definition(rng)
@@ -95,7 +93,7 @@ def test_sameness_is_an_equivalence_that_ignores_form(seed: int) -> None:
     alike = [[same(avro(left), avro(right)) for right in texts] for left in texts]
     assert alike[0][1]
     # An invalid definition is the same as its own text only.
-    assert alike[2][4] or _refusal(lambda: parsed_definition(texts[2].encode()))
+    assert alike[2][4] or _refusal(lambda: validate(avro(texts[2])))
     for left, row in enumerate(alike):
         assert row[left]
         for right, is_same in enumerate(row):
@@ -104,7 +102,6 @@ def test_sameness_is_an_equivalence_that_ignores_form(seed: int) -> None:
 
 
 @given(SEEDS, STRATEGIES)
-@settings(max_examples=60)
 def test_a_damaged_definition_is_refused_by_the_rules_own_errors(seed: int, strategy: Strategy) -> None:
     rng = random.Random(seed)
     definition = random_definition(rng)
@@ -115,7 +112,6 @@ def test_a_damaged_definition_is_refused_by_the_rules_own_errors(seed: int, stra
 
 
 @given(SEEDS, STRATEGIES)
-@settings(max_examples=100)
 def test_arbitrary_data_is_refused_by_the_rules_own_errors(seed: int, strategy: Strategy) -> None:
     rng = random.Random(seed)
     new = _arbitrary(rng, rng.randint(-2, 23))

@@ -1,4 +1,4 @@
-"""What a client can make of definitions is bounded: size, depth, comparisons and memory."""
+"""Bounds on definitions that clients bring: size, depth, comparisons and memory."""
 
 from __future__ import annotations
 
