@@ -10,6 +10,7 @@ from magnetar.broker.schemas import schema_store
 from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.common.errors import UnknownOutcome
 from magnetar.common.metadata.store import ANY_VERSION, Check, Delete, Op
+from magnetar.common.metadata.values import encode
 from magnetar.sim.metadata import SimMetadataStore
 
 from tests.simulation.mutants import Mutation, Patch, Suite, assert_noticed, noticed
@@ -56,7 +57,7 @@ def an_unknown_outcome_is_written_again_at_once(patch: Patch) -> None:
             return await append(self, topic, history, record)
         except UnknownOutcome:
             record.version = history.next_version + 1
-            await self._metadata.put(self._keys.schema(topic, record.version), schema_store.encode(record))
+            await self._metadata.put(self._keys.schema(topic, record.version), encode(record))
             return int(record.version)
 
     patch.setattr(SchemaStore, "_append", again)

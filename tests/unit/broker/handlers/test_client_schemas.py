@@ -35,7 +35,7 @@ FIRST, SECOND = bytes(8), (1).to_bytes(8)
 
 @dataclass
 class FakeTopic:
-    """As much of a topic as its schemas depend on."""
+    """The parts of a topic that its schemas depend on."""
 
     rules: SchemaRules = field(default_factory=SchemaRules)
     has_producers: bool = False

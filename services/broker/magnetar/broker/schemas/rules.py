@@ -10,7 +10,7 @@ from magnetar.common.schemas.rules import Strategy
 
 @dataclass(frozen=True, slots=True)
 class SchemaRules:
-    """What a new schema must be compatible with, and where schemas may come from."""
+    """Required compatibility of a new schema, and the clients that may add one."""
 
     strategy: Strategy = Strategy.FULL
     may_update: bool = True
