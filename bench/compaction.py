@@ -35,11 +35,12 @@ from bench.brokers import (
 from bench.connection import Connection
 from bench.figures import histogram_quantile, percentile
 from bench.frames import FIRST_SEQUENCE_ID, PRODUCER_ID, PUBLISH_TIME_MS, SendTemplate, sequence_varints
-from bench.generator import attach, close, produce, until_done
+from bench.generator import close, produce, until_done
 from bench.progress import Steps
 from bench.shares import TakeShare
 from bench.table import lines, markdown
 from bench.target import RESULTS, Target, new_topic, report
+from bench.tls_socket import attach
 
 MESSAGES: Final = 1_000_000
 KEYS: Final = 100_000

@@ -92,7 +92,8 @@ def schema_evolution(scene: Scene) -> None:
     consumer = scene.consumer()
     person = Person(name="Ada", age=36, weights=[])
     evolved = Evolved(name="Ada", age=36, weights=[], city="Rome")
-    for value in (person, evolved, person):
+    values: list[object] = [person, evolved, person]
+    for value in values:
         scene.producer(schema=schema.AvroSchema(type(value))).send(value)
     versions = [message.schema_version() for message in receive(consumer, 3)]
     expect(versions[0] != versions[1], f"both schemas have version {versions[0]!r}")
