@@ -98,10 +98,12 @@ AUTHENTICATION: Final = (
     Mistake(
         "revocation_of_certificates_is_ignored",
         "a revoked certificate is accepted",
-        f"{_AUTHENTICATION}tls.py",
-        "        if not self.is_valid(identity):",
-        "        if False:",
-        (f"{_TLS}::test_revoked_certificates_are_known_by_their_serial_number",),
+        f"{_SECURITY}tls/revoked_certificates.py",
+        "        self._close([sock for sock, found in list(self._ids.items()) if found in revoked])",
+        "        self._close([])",
+        (
+            f"{_UNIT}tls/test_revoked_certificates.py::test_open_connections_with_a_revoked_certificate_end_and_others_go_on",
+        ),
     ),
     Mistake(
         "the_beginning_of_a_password_suffices",
@@ -430,8 +432,8 @@ DISCOVERY: Final = (
         "method_tls_is_carried",
         "a client's method tls over a link that shows discovery's certificate makes it discovery",
         f"{_DISCOVERY}handlers/handshake.py",
-        "    if method_of(connect) != TLS:\n        return\n",
-        "    return\n",
+        "    if method_of(connect) != TLS:\n        return None\n",
+        "    return None\n",
         (
             f"{_UNIT_DISCOVERY}handlers/test_handshake.py::"
             "test_method_tls_becomes_the_original_principal_of_discovery_s_own_certificate",
@@ -452,8 +454,8 @@ DISCOVERY: Final = (
         "credentials_are_carried_as_they_came",
         "a Connect goes to a broker without a look at its credentials",
         f"{_DISCOVERY}transport/proxy.py",
-        "        carry_credentials(connect, certificate, as_proxy=self._access.as_proxy)\n",
-        "",
+        "expires_at = carry_credentials(connect, certificate, as_proxy=self._access.as_proxy)\n",
+        "expires_at = None\n",
         (
             f"{_UNIT_DISCOVERY}transport/test_proxy.py::"
             "test_a_connect_goes_on_with_its_own_credentials_and_without_what_a_proxy_says",
@@ -551,8 +553,8 @@ SERVICES: Final = (
         "calls_are_not_guarded",
         "any certificate of the authority may call each method",
         _CALLERS,
-        "                    self.caller(method, context)\n",
-        "                    pass\n",
+        "                self.caller(method, context)\n",
+        "                pass\n",
         (f"{_GRPC_TLS}::test_with_mutual_tls_a_certificate_of_a_client_or_of_another_service_cannot_append",),
     ),
 )

@@ -10,9 +10,11 @@ from typing import Any, cast
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Services
+from magnetar.broker.schemas.rules import SchemaRules
 from magnetar.common.metadata.store import Versioned
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.schemas.rules import Strategy
 from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.common.security.authentication.config import AuthenticationConfig
 from magnetar.common.security.authentication.provider import Refusal
@@ -168,7 +170,9 @@ class Topic:
             deduplicates=False, last_sequence_id=lambda _: -1, publish=self._produce
         )
         self.refusals = SimpleNamespace(refuse=self._produce)
-        self.producers = SimpleNamespace(remove=lambda _: None, topic_epoch=0)
+        self.producers = SimpleNamespace(remove=lambda _: None, topic_epoch=0, present=False)
+        self.policies = SimpleNamespace(schemas=SchemaRules())
+        self.storage_bytes = 1
 
     def _produce(self, *_: object) -> None:
         self._guard.reach("produce", self.name.namespace)
@@ -235,9 +239,12 @@ class Schemas:
     async def get(self, name: TopicName, version: bytes) -> None:
         self._guard.reach("look up", name.namespace)
 
-    async def put(self, name: TopicName, schema: object) -> bytes:
+    async def put(self, name: TopicName, schema: object, rules: SchemaRules) -> bytes:
         self._guard.reach("look up", name.namespace)
         return b"1"
+
+    async def check_reader(self, name: TopicName, schema: object, strategy: Strategy) -> None:
+        self._guard.reach("look up", name.namespace)
 
 
 def guarded_services(

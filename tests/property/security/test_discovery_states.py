@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,7 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.discovery.config import DiscoveryConfig, ProxyConfig
+from magnetar.discovery.handlers import authentication
 from magnetar.discovery.handlers.services import Services
 from magnetar.discovery.transport.connection import Connection, Environment
 from magnetar.discovery.transport.proxy import Proxy
@@ -217,7 +219,9 @@ class DiscoveryStates(RuleBasedStateMachine):
     def open(self, anonymous: bool, as_proxy: bool, certificate: str | None) -> None:
         self.loop = asyncio.new_event_loop()
         self.tasks = Tasks(self.loop)
-        self.lists = Lists(0.0, set())
+        lists = self.lists = Lists(0.0, set())
+        self.clock = mock.patch.object(authentication, "time", SimpleNamespace(time=lambda: lists.now))
+        self.clock.start()
         self.anonymous, self.as_proxy, self.certificate = anonymous, as_proxy, certificate
         self.loop.run_until_complete(self._open())
 
@@ -330,6 +334,7 @@ class DiscoveryStates(RuleBasedStateMachine):
             self.end.close()
             self.loop.run_until_complete(self.tasks.settle())
             self.loop.close()
+            self.clock.stop()
             self.no_breach()
 
 
