@@ -17,6 +17,7 @@ FILES: Final = (
     "tests/simulation/quorum/test_rarer_mutations.py",
     "tests/simulation/test_managed_ledger_mutations.py",
     "tests/simulation/test_cold_mutations.py",
+    "tests/simulation/test_compaction_mutations.py",
     "tests/property/broker/test_dispatcher_mutations.py",
 )
 

@@ -83,7 +83,7 @@ class CompactionChecker:
         )
         for entry in history:
             live = expected.get(entry.position)
-            whole = {each.index for each in entry.messages if not each.compacted_out}
+            whole = {each.batch_index for each in entry.messages if not each.compacted_out}
             if live is not None and (entry.opaque or live == whole):
                 assert found[entry.position] == entry.data, f"{entry.position} has other bytes"
         self.views += 1

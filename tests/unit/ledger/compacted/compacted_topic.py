@@ -102,7 +102,7 @@ def check_entry(entry: Entry, run: Run, live: set[int]) -> None:
     data = run.entries[0]
     assert run.messages == entry.count
     assert run.flags == entry.flags
-    whole = {message.index for message in entry.messages if not message.compacted_out}
+    whole = {message.batch_index for message in entry.messages if not message.compacted_out}
     if entry.opaque or live == whole:
         assert data == entry.data, "what survives whole has the client's bytes"
         return
@@ -113,7 +113,7 @@ def check_entry(entry: Entry, run: Run, live: set[int]) -> None:
     if metadata.compression != NONE:
         payload = decompress(metadata.compression, payload, metadata.uncompressed_size)
     assert metadata.uncompressed_size == len(payload)
-    found = {each.index: each.value for each in entry.messages}
+    found = {each.batch_index: each.value for each in entry.messages}
     messages = list(batch_messages(payload, entry.count))
     assert {each.batch_index for each in messages} == live
     for each in messages:

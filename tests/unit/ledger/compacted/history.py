@@ -26,11 +26,11 @@ CODECS = (NONE, LZ4, ZLIB, ZSTD, SNAPPY)
 
 
 class Message(NamedTuple):
-    """A message as the model knows it; `index` is -1 outside of batches."""
+    """A message as the model knows it; `batch_index` is -1 outside of batches."""
 
     key: str | None
     value: bytes
-    index: int = -1
+    batch_index: int = -1
     compacted_out: bool = False
 
 
@@ -156,7 +156,7 @@ def expected_view(history: Sequence[Entry], retain_null_key: bool = False) -> di
         if entry.opaque:
             kept.add((number, -1))
         for message in entry.messages:
-            place = (number, message.index)
+            place = (number, message.batch_index)
             if message.compacted_out:
                 continue
             if message.key is None:

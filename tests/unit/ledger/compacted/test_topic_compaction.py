@@ -23,7 +23,7 @@ from magnetar.common.metadata.values import COMPACTED, CompactedView, decode
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.ledger.compacted import page as pages
 from magnetar.ledger.compacted.figures import CompactionProgress
-from magnetar.ledger.compacted.segment import SegmentIndex
+from magnetar.ledger.compacted.segment import SegmentIndex, read_index
 from magnetar.ledger.ledger_store import LedgerReader, LedgerRef, Run
 from magnetar.ledger.managed_ledger import compaction_run, delete_managed_ledger, finish_intents
 from magnetar.ledger.managed_ledger.page_ledger import KEEP_INTERVAL_S, PageLedger
@@ -305,10 +305,9 @@ def test_a_ledger_that_was_cleaned_up_in_the_making_fails_the_run() -> None:
     async def scenario(process: Process) -> None:
         topic = await compacted(process)
         await topic.publish(*entries(30, 30, 4))
-        read = compaction_run.read_index
 
         async def slow(reader: LedgerReader) -> SegmentIndex:
-            index = await read(reader)
+            index = await read_index(reader)
             await finish_intents(topic.topic.ctx)
             return index
 

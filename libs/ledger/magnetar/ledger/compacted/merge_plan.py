@@ -23,7 +23,7 @@ CREDIT_MAX: Final = 16 << 30
 
 
 class SegmentSize(NamedTuple):
-    """What a segment holds."""
+    """The bytes of a segment's entries."""
 
     byte_length: int
     live_bytes: int

@@ -112,7 +112,7 @@ class EntriesPage:
     keyed: tuple[int, ...]
     flags: bytes
     batch_indexes: tuple[int, ...]
-    """Of all keyed messages of the page, in order."""
+    """Batch indexes of all keyed messages of the page, in order."""
     bounds: list[int]
     """Offsets in `data` at which entries begin, and the end of the last one."""
     data: bytes

@@ -7,7 +7,6 @@ payload that needs one. Sizes announced by clients are verified, never trusted.
 from __future__ import annotations
 
 import zlib
-from importlib import import_module
 from typing import Any, Final
 
 from magnetar.common.errors import DataCorruption
@@ -76,4 +75,6 @@ def _decompress_into(kind: CompressionType.ValueType, data: bytes, size: int) ->
 
 
 def _cramjam() -> Any:
-    return import_module("cramjam")
+    import cramjam  # with the first payload that needs it: most topics have none
+
+    return cramjam

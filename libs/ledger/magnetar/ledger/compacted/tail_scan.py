@@ -53,7 +53,7 @@ class PendingChunks:
 
 @dataclass(slots=True)
 class Survivors:
-    """What survives of the new entries, and what becomes of earlier segments' chunks."""
+    """Survivors of the new entries, and the fate of earlier segments' chunks."""
 
     ordinals: BitMap
     """Surviving messages."""

@@ -55,7 +55,7 @@ _NO_FIGURES: Final = ViewFigures()
 
 
 class CompactedTopic(Protocol):
-    """What a topic's compaction needs of its managed ledger."""
+    """The parts of a managed ledger that its compaction uses."""
 
     @property
     def name(self) -> str:
