@@ -23,6 +23,7 @@ SERVER_SETTINGS = {
 }
 
 COMPACTION = "__compaction"
+EARLIEST = pulsar.InitialPosition.Earliest
 
 
 def path_of(topic: str) -> str:
@@ -177,8 +178,9 @@ def test_a_durable_subscription_starts_with_the_view_and_goes_on_where_it_was(
     compact(rest, topic)
 
     def consumer() -> pulsar.Consumer:
-        # The initial position has no effect with the compacted view, as in Apache Pulsar.
-        return client.subscribe(topic, "s", consumer_type=kind, is_read_compacted=True)
+        return client.subscribe(
+            topic, "s", consumer_type=kind, is_read_compacted=True, initial_position=EARLIEST
+        )
 
     first = consumer()
     messages = [receive(first) for _ in range(4)]
@@ -190,6 +192,17 @@ def test_a_durable_subscription_starts_with_the_view_and_goes_on_where_it_was(
     put(client, topic, [("k9", "k9v1")])
     assert drain(second, 1) == [b"k9v1"]
     expect_nothing(second)
+
+
+def test_a_durable_subscription_from_the_latest_position_skips_the_view(
+    client: pulsar.Client, rest: Rest, topic: str
+) -> None:
+    put(client, topic, numbered(5, 1))
+    compact(rest, topic)
+    consumer = client.subscribe(topic, "s", is_read_compacted=True)
+    expect_nothing(consumer)
+    put(client, topic, [("k9", "k9v1")])
+    assert drain(consumer, 1) == [b"k9v1"]
 
 
 def test_the_next_failover_consumer_goes_on_in_the_view(
@@ -206,6 +219,7 @@ def test_the_next_failover_consumer_goes_on_in_the_view(
             consumer_type=pulsar.ConsumerType.Failover,
             consumer_name=name,
             is_read_compacted=True,
+            initial_position=EARLIEST,
             receiver_queue_size=5,
         )
 
@@ -253,7 +267,7 @@ def test_the_view_outlives_the_messages(client: pulsar.Client, rest: Rest, topic
     trimmed(client, rest, topic)
     everything = [*values(30, 1), "last"]
     assert view_of(client, topic) == everything
-    consumer = client.subscribe(topic, "s", is_read_compacted=True)
+    consumer = client.subscribe(topic, "s", is_read_compacted=True, initial_position=EARLIEST)
     assert drain(consumer, 31) == [each.encode() for each in everything]
     put(client, topic, [("k0", ""), ("k1", "k1v2")])
     put_batch(client, topic, [("k2", "")])
@@ -277,7 +291,7 @@ def test_positions_that_retention_took_are_starts_and_targets_in_the_view(
     assert len(read_on(reader)) == 31
     reader.seek(1)
     assert len(read_on(reader)) == 31, "a time before all messages is that of the first one in the view"
-    consumer = client.subscribe(topic, "s", is_read_compacted=True)
+    consumer = client.subscribe(topic, "s", is_read_compacted=True, initial_position=EARLIEST)
     consumer.seek(ids[10])
     again = drain(consumer, 20)
     assert [each.decode() for each in again][-1] == "last"
@@ -301,12 +315,12 @@ def test_acknowledgements_in_the_view_hold_although_its_messages_are_gone(
     client: pulsar.Client, rest: Rest, topic: str
 ) -> None:
     trimmed(client, rest, topic)
-    consumer = client.subscribe(topic, "s", is_read_compacted=True)
+    consumer = client.subscribe(topic, "s", is_read_compacted=True, initial_position=EARLIEST)
     messages = [receive(consumer) for _ in range(10)]
     consumer.acknowledge_cumulative(messages[-1])
     consumer.close()
     rest.do("PUT", f"{path_of(topic)}/unload")
-    again = client.subscribe(topic, "s", is_read_compacted=True)
+    again = client.subscribe(topic, "s", is_read_compacted=True, initial_position=EARLIEST)
     assert drain(again, 21) == [each.encode() for each in [*values(30, 1)[10:], "last"]]
 
 
@@ -528,7 +542,7 @@ def test_a_reader_in_the_middle_sees_old_then_new_values_and_misses_no_key(
 
 def test_a_message_that_expired_is_in_the_view(client: pulsar.Client, rest: Rest, topic: str) -> None:
     path = path_of(topic)
-    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    consumer = client.subscribe(topic, "s", initial_position=EARLIEST)
     publish(client, topic, [b"not compacted"])
     put(client, topic, numbered(3, 1))
     rest.do("POST", f"{path}/all_subscription/expireMessages/0")

@@ -186,8 +186,8 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
     async def _start_position(self, request: SubscribeRequest) -> Position:
         """The mark-delete position of a new subscription.
 
-        One that reads the compacted view starts with it unless it names a start, whatever its initial
-        position is, as in Apache Pulsar.
+        One that reads the compacted view starts with it from the earliest position and, if it is not durable,
+        without a start of its own, as in Apache Pulsar.
         """
         compacted = request.read_compacted
         if request.rollback_s:
@@ -197,9 +197,9 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
             # One step back: the entry itself is delivered, because it may be a batch of which only a part was
             # read, and the client drops the messages that it has read.
             return self._mark_delete_before(request.start, compacted)
-        if compacted:
+        if request.from_earliest or (compacted and not request.durable):
             return self._first_position(compacted)
-        return self._ledger.first_position() if request.from_earliest else self._ledger.last_position
+        return self._ledger.last_position
 
     def _first_position(self, compacted: bool) -> Position:
         """The position before the first entry that a subscription can read."""
