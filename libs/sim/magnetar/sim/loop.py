@@ -113,8 +113,10 @@ def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
             raise loop.errors[0] from stuck
         raise
     finally:
-        _end_tasks(loop)
-        loop.close()
+        try:
+            _end_tasks(loop)
+        finally:
+            loop.close()
     if loop.errors:
         raise loop.errors[0]
     return result
