@@ -43,6 +43,7 @@ TREE: Final = {
         "compose",
         "kubernetes",
         "kubernetes-run",
+        "kubernetes-run-secure",
         "images",
         "dashboards",
         "logging",

@@ -119,6 +119,8 @@ def release(
     )
     if cluster.loads_images:
         load_images(installed)
+    nodes = json.loads(cluster.kubectl("get", "nodes", "--output", "json"))["items"]
+    record.fact("Kubernetes", str(nodes[0]["status"]["nodeInfo"]["kubeletVersion"]))
     record.fact("helm", program_version([str(helm), "version", "--short"]))
     installed.install("helm install --wait")
     return installed
