@@ -321,7 +321,7 @@ def test_values_are_decoded_by_the_schema_of_the_topic(
 
 
 class Citizen(pulsar.schema.Record):  # type: ignore[misc]
-    city = pulsar.schema.String()
+    city = pulsar.schema.String(required_default=True)
     name = pulsar.schema.String()
     age = pulsar.schema.Integer()
 
