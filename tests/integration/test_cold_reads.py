@@ -134,6 +134,7 @@ def history() -> Iterator[History]:
         shutil.rmtree(objects, ignore_errors=True)
 
 
+@pytest.mark.full
 def test_everything_is_as_it_was_across_the_border_of_the_log(history: History) -> None:
     with pulsar_client(history.server.endpoint) as client:
         assert list(map(seen, read(client, ALL))) == list(map(seen, history.before))

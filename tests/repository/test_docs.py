@@ -138,6 +138,7 @@ def test_every_dependency_has_its_reason() -> None:
         assert re.search(rf"^\|[^|]*\b{re.escape(name)}\b", reasons, re.MULTILINE), name
 
 
+@pytest.mark.full
 def test_generated_pages_are_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True

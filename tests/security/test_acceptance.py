@@ -205,6 +205,7 @@ def basic_beside_a_certificate(secured: Secured, user: str, secret: str, certifi
     )
 
 
+@pytest.mark.full
 def test_a_password_beside_a_client_certificate_gives_the_role_of_the_password(secured: Secured) -> None:
     with closing(basic_beside_a_certificate(secured, "alice", "correct-horse", "ungranted")) as client:
         exchange(client, "persistent://b/n/beside-a-certificate")

@@ -8,6 +8,7 @@ from tests.simulation.cold_workload import ColdWorkload
 from tests.simulation.power_loss import cut_everywhere
 
 
+@pytest.mark.full
 @pytest.mark.seeds(1, full=8, nightly=24)
 def test_an_offloaded_ledger_survives_a_power_loss_at_any_step(seed: int) -> None:
     workload = ColdWorkload(seed)

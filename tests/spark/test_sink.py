@@ -82,6 +82,7 @@ def texts(client: pulsar.Client, topic: str) -> list[str]:
 # With a schema
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value_format", ["avro", "json"])
 def test_typed_values_are_written_with_a_schema_and_read_by_all_its_versions(
     spark: SparkSession, client: pulsar.Client, server: SparkServer, sink: dict[str, str], value_format: str

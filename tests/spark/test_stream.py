@@ -102,6 +102,7 @@ def offload(
     run_in_session(spark, capfd, server.offload_address, "--want", "--topic", topic, "--location", location)
 
 
+@pytest.mark.full
 def test_a_stream_goes_from_offloaded_ledgers_to_the_open_one_in_batches_of_so_many_rows(
     run: Run,
     spark: SparkSession,

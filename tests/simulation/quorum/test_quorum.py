@@ -72,6 +72,7 @@ def test_no_promise_is_forgotten_with_a_disk(seed: int, kind: type[Staged]) -> N
     run_staged(kind)(seed)
 
 
+@pytest.mark.full
 @pytest.mark.seeds(1, full=3, nightly=4)
 def test_a_bookie_that_was_away_is_filled_up_beside_a_writer_that_goes_on(seed: int) -> None:
     run_staged(FilledUp)(seed)

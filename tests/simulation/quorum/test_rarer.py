@@ -39,6 +39,7 @@ def test_every_promise_holds_under_rarer_trouble(seed: int, kind: str) -> None:
     SUITES[kind](seed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "what"), STAGED.items())
 def test_staged_trouble_comes_about(kind: str, what: str) -> None:
     happened = sum((SUITES[kind](seed).happened for seed in COUNTED.get(kind, range(2))), Counter())

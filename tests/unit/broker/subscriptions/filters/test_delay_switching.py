@@ -115,6 +115,7 @@ def test_entry_returned_after_delays_were_off_waits_for_its_time(
     assert client_of(serving.join("b", permits=100)).take() == [0, 1, 3]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cached_from", [0, 10_000_000])
 def test_switching_off_with_a_great_many_delayed_entries_takes_little_memory(
     serve: Serve, cached_from: int
