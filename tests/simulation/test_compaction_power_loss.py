@@ -25,7 +25,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_view_survives_a_power_loss_at_any_write_sync_or_commit(seed: int) -> None:
     workload = CompactionWorkload(seed)
     report = cut_everywhere(workload, seed, every=10 if seed else 5)
-    assert report.cuts > 100
+    assert report.cuts > 50
     assert workload.runs > workload.failures
 
 
@@ -33,5 +33,5 @@ def test_a_view_survives_a_power_loss_at_any_write_sync_or_commit(seed: int) -> 
 def test_a_view_survives_lost_answers_and_a_power_loss(seed: int) -> None:
     workload = CompactionWorkload(seed, unknown_outcomes=True)
     report = cut_everywhere(workload, seed, every=8)
-    assert report.cuts > 100
+    assert report.cuts > 50
     assert workload.runs > workload.failures
