@@ -151,7 +151,7 @@ class Run:
                     )
 
     def _memory(self, number: int, name: str, tls: bool, steps: Steps) -> None:
-        """In a service of its own: memory that one connection gave back would serve another."""
+        """Measures with a broker started for it: memory that one connection gave back would serve another."""
         steps.begin(f"memory, round {number + 1}: {column(name, tls)}")
         with serving(name, self._jars) as service:
             self._attempt(MEMORY, service, tls, lambda s, t: memory(s, t, self._scale.connections))

@@ -75,8 +75,8 @@ REGISTRY: Final = (
         "deleted_versions_are_compared",
         "a deletion does not make room for another schema",
         f"{_SCHEMAS}history.py",
-        "            return records[index + 1 :]",
-        "            return [each for each in records if each.type != DELETED]",
+        "list(since_deletion([(each.version, definition_of_record(each)) for each in records]))",
+        "[(each.version, definition_of_record(each)) for each in records if each.type != DELETED]",
         _OF_STORE,
     ),
     Mistake(

@@ -9,7 +9,7 @@ from typing import Final
 from magnetar.common.metadata.store import Listing
 from magnetar.common.metadata.values import SchemaRecord, decode
 from magnetar.common.schemas.definition import SchemaDefinition
-from magnetar.common.schemas.rules import Strategy
+from magnetar.common.schemas.rules import Strategy, since_deletion
 from magnetar.common.wire.pulsar_pb2 import Schema
 
 DELETED: Final = Schema.Type.Value("None")
@@ -38,6 +38,11 @@ class SchemaHistory:
     """The versions since the last deletion, oldest first."""
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _readers: set[tuple[bytes, Strategy]] = field(default_factory=set)
+
+    @property
+    def current_records(self) -> list[SchemaRecord]:
+        """The stored versions of `current`."""
+        return self.records[len(self.records) - len(self.current) :]
 
     @property
     def next_version(self) -> int:
@@ -92,20 +97,12 @@ def history_of(listing: Listing, serial: int) -> SchemaHistory:
         latest_key="" if last is None else last.key,
         latest_key_version=0 if last is None else last.version,
         byte_size=sum(len(item.value) for item in listing.items),
-        current=[(each.version, definition_of_record(each)) for each in since_deletion(records)],
+        current=list(since_deletion([(each.version, definition_of_record(each)) for each in records])),
     )
 
 
 def _number(record: SchemaRecord) -> int:
     return record.version
-
-
-def since_deletion(records: list[SchemaRecord]) -> list[SchemaRecord]:
-    """Returns the versions after the last deletion."""
-    for index in range(len(records) - 1, -1, -1):
-        if records[index].type == DELETED:
-            return records[index + 1 :]
-    return records
 
 
 def definition_of_record(record: SchemaRecord) -> SchemaDefinition:

@@ -28,7 +28,6 @@ from magnetar.broker.schemas.history import (
     DELETED,
     SchemaHistory,
     definition_of,
-    since_deletion,
 )
 from magnetar.broker.schemas.history_cache import HistoryCache
 from magnetar.broker.schemas.rules import SchemaRules
@@ -245,7 +244,7 @@ class SchemaStore:
 
     async def current(self, topic: TopicName) -> list[SchemaRecord]:
         """Returns the versions that are not deleted, in order. Raises MetadataError."""
-        return since_deletion((await self._fresh(topic)).records)
+        return (await self._fresh(topic)).current_records
 
     async def find(self, topic: TopicName, schema: Schema) -> int | None:
         """Returns the version of an equal schema; None without one. Raises InvalidSchema, MetadataError."""
