@@ -120,6 +120,7 @@ class FakeBroker:
     dynamic_config: Any = None
     cluster: Any = None
     bundle_moves: Any = None
+    transactions: Any = None
     topics_elsewhere: Any = None
     metadata_url: str = "sqlite:data/metadata.sqlite"
     started_ms: int = 1_600_000_000_000
@@ -209,6 +210,8 @@ class Http:
     store: SqliteMetadataStore
     client: aiohttp.ClientSession
     base: str
+    root: str = "/admin/v2"
+    """What the paths of `send`, `ask` and `reason` begin after."""
 
     async def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         async with self.client.request(method, URL(f"{self.base}{path}", encoded=True)) as response:
@@ -217,7 +220,7 @@ class Http:
     async def send(self, method: str, path: str, body: object = None) -> tuple[int, str]:
         """Status and text of a call with a JSON body; bytes go out as they are."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        url = URL(f"{self.base}/admin/v2{path}", encoded=True)
+        url = URL(f"{self.base}{self.root}{path}", encoded=True)
         headers = {"Content-Type": "application/json"}
         request = self.client.request(method, url, data=data, headers=headers, allow_redirects=False)
         async with request as response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from magnetar.broker.admin.edge.transactions_view import TransactionsView
 from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.clusters import Clusters
 from magnetar.broker.compaction.service import CompactionService
@@ -62,6 +63,11 @@ class BrokerView(MetricsSource, Protocol):
     @property
     def compactions(self) -> CompactionService:
         """Compacts topics, and removes compacted views."""
+        ...
+
+    @property
+    def transactions(self) -> TransactionsView | None:
+        """The transaction coordinators; None with transactions off."""
         ...
 
     @property
