@@ -67,6 +67,8 @@ class NewRecordLedger:
         "_on_failed",
         "_properties",
         "_wake",
+        "byte_length",
+        "entries",
         "writer",
     )
 
@@ -87,6 +89,7 @@ class NewRecordLedger:
         self._failed: StorageError | None = None
         self._wake: asyncio.Future[None] | None = None
         self._intent_version = ABSENT
+        self.entries = self.byte_length = 0
         self.writer: LedgerWriter | None = None
 
     async def create(self) -> None:
@@ -126,6 +129,8 @@ class NewRecordLedger:
                     await asyncio.sleep(_RETRY_S)
                 else:
                     break
+            self.entries += len(run.entries)
+            self.byte_length += run.byte_length
         while self._confirmed < last:
             if isinstance(self._failed, NotEnoughBookies):
                 raise self._failed
