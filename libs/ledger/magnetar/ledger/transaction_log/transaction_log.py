@@ -6,8 +6,8 @@ beyond one, when its writer failed, and at the first change after a takeover (wh
 during a replacement: until the head names the new ledger they are written to both.
 
 After a failed append the fate of its changes is unknown until the head names the next ledger, whose snapshot
-includes them. If that is refused, the coordinator has another owner: nothing is answered, and the next owner's
-replay decides.
+includes them. If that is refused, the coordinator has another owner: nothing is answered, and the next
+owner's replay decides.
 """
 
 from __future__ import annotations
