@@ -185,7 +185,7 @@ def _slow_row(found: Mapping[str, Any]) -> dict[str, Any]:
 @_transaction
 @click.pass_obj
 def abort_transaction(target: Target, most: int, least: int) -> None:
-    """Abort a transaction, whichever client began it."""
+    """Abort a transaction of any client."""
     ask(target, "POST", f"{_ROOT}/abortTransaction/{most}/{least}")
 
 

@@ -211,7 +211,7 @@ class Http:
     client: aiohttp.ClientSession
     base: str
     root: str = "/admin/v2"
-    """What the paths of `send`, `ask` and `reason` begin after."""
+    """The beginning of the paths of `send`, `ask` and `reason`."""
 
     async def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         async with self.client.request(method, URL(f"{self.base}{path}", encoded=True)) as response:

@@ -105,7 +105,7 @@ async def _slow(call: Call) -> web.Response:
 
 
 async def _abort(call: Call) -> web.Response:
-    """Aborts a transaction whoever began it, and waits for its participants for a limited time."""
+    """Aborts a transaction of any client, and waits for its participants for a limited time."""
     txn = transaction_id(call)
     coordinator = await coordinator_here(call, txn.most)
     abort = asyncio.ensure_future(coordinator.abort(txn))
@@ -228,7 +228,7 @@ ROUTES: Final = [
         "POST",
         f"abortTransaction/{_ID}",
         _abort,
-        "Abort a transaction, whoever began it.",
+        "Abort a transaction of any client.",
         status=204,
         errors={**_NO_TRANSACTION, 409: "the transaction is committing or committed"},
     ),
