@@ -120,7 +120,7 @@ class FakeBroker:
     dynamic_config: Any = None
     cluster: Any = None
     bundle_moves: Any = None
-    transactions: Any = None
+    coordinators: Any = None
     topics_elsewhere: Any = None
     metadata_url: str = "sqlite:data/metadata.sqlite"
     started_ms: int = 1_600_000_000_000

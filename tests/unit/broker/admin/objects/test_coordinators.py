@@ -43,7 +43,7 @@ def asked_of_all(answer: Answer, is_ours: Callable[[TopicName], bool]) -> tuple[
         return f"here {coordinator}"
 
     call: Any = SimpleNamespace(
-        broker=SimpleNamespace(transactions=Coordinators(), cluster=FakeCluster(is_ours=is_ours)),
+        broker=SimpleNamespace(coordinators=Coordinators(), cluster=FakeCluster(is_ours=is_ours)),
         request=SimpleNamespace(
             query={"openAtLeastMs": "5"},
             rel_url=URL("/admin/v3/transactions/slowTransactions/1", encoded=True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from magnetar.broker.admin.edge.transactions_view import TransactionsView
 from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.clusters import Clusters
 from magnetar.broker.compaction.service import CompactionService
@@ -22,6 +21,7 @@ from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
+from magnetar.broker.transactions.coordinator_views import CoordinatorViews
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.security.authentication.authenticator import Authenticator
@@ -66,8 +66,8 @@ class BrokerView(MetricsSource, Protocol):
         ...
 
     @property
-    def transactions(self) -> TransactionsView | None:
-        """The transaction coordinators; None with transactions off."""
+    def coordinators(self) -> CoordinatorViews | None:
+        """The transaction coordinators of the cluster; None with transactions off."""
         ...
 
     @property

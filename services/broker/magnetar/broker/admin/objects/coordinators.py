@@ -14,14 +14,12 @@ from magnetar.broker.admin.edge.call import Call
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.owners import send_on, topic_elsewhere
 from magnetar.broker.admin.edge.peers import PEERS
-from magnetar.broker.admin.edge.transactions_view import CoordinatorView, TransactionsView
 from magnetar.broker.admin.objects.partitions import by_owner
+from magnetar.broker.transactions.coordinator_topic import COORDINATORS
+from magnetar.broker.transactions.coordinator_views import CoordinatorView, CoordinatorViews
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import TxnId
-
-ASSIGNMENT: Final = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
-"""The topic whose partitions stand for the coordinators; nothing is stored in it."""
 
 COORDINATOR: Final = "coordinatorId"
 """Query parameter that names one coordinator."""
@@ -31,9 +29,9 @@ _OFF: Final = "This Broker is not configured with transactionCoordinatorEnabled=
 T = TypeVar("T")
 
 
-def require_transactions(call: Call) -> TransactionsView:
+def require_transactions(call: Call) -> CoordinatorViews:
     """Returns the coordinators. Raises Refused (503) when transactions are off."""
-    found = call.broker.transactions
+    found = call.broker.coordinators
     if found is None:
         raise Refused(503, _OFF)
     return found
@@ -51,7 +49,7 @@ def _natural(call: Call, name: str) -> int:
     return value
 
 
-async def require_coordinator(call: Call, coordinator_id: int) -> TransactionsView:
+async def require_coordinator(call: Call, coordinator_id: int) -> CoordinatorViews:
     """Returns the coordinators, of which one has this id. Raises Refused (404; 503 when they are off)."""
     found = require_transactions(call)
     if not 0 <= coordinator_id < await found.count():
@@ -65,7 +63,7 @@ async def coordinator_here(call: Call, coordinator_id: int) -> CoordinatorView:
     Raises a redirect to its owner, Refused as `require_coordinator`, and ServiceNotReady.
     """
     found = await require_coordinator(call, coordinator_id)
-    owner = await topic_elsewhere(call.broker.cluster, ASSIGNMENT.partition(coordinator_id))
+    owner = await topic_elsewhere(call.broker.cluster, COORDINATORS.partition(coordinator_id))
     send_on(call, owner, f"transaction coordinator {coordinator_id}")
     return await found.coordinator(coordinator_id)
 
@@ -86,7 +84,7 @@ async def of_each(call: Call, here: Callable[[CoordinatorView], Awaitable[Any]])
             path = call.request.rel_url.raw_path
             return await call.request.app[PEERS].ask(owner, "GET", path, query, caller=call.request)
 
-        return await at_owner(call, ASSIGNMENT.partition(coordinator_id), act)
+        return await at_owner(call, COORDINATORS.partition(coordinator_id), act)
 
     ids = range(await found.count())
     return dict(zip(ids, await all_of([of_one(each) for each in ids]), strict=True))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.admin.edge.transactions_view import CoordinatorFigures, LogFigures
 from magnetar.broker.admin.stats.subscription_stats import time_text
+from magnetar.broker.transactions.coordinator_views import CoordinatorFigures, LogFigures
 
 
 def coordinator_stats(figures: CoordinatorFigures) -> dict[str, Any]:

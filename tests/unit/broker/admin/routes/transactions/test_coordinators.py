@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
-from magnetar.broker.admin.edge.transactions_view import CoordinatorFigures, LogFigures, TransactionFigures
 from magnetar.broker.admin.routes.transactions import coordinators
+from magnetar.broker.transactions.coordinator_views import CoordinatorFigures, LogFigures, TransactionFigures
 from magnetar.common.errors import InvalidTxnStatus, ServiceNotReady, TransactionNotFound
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import TxnId
@@ -88,7 +88,7 @@ class Coordinators:
 
 def with_two(http: Http) -> Coordinators:
     http.root = ROOT
-    found = http.broker.transactions = Coordinators()
+    found = http.broker.coordinators = Coordinators()
     return found
 
 

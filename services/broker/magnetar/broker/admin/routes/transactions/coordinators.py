@@ -13,9 +13,7 @@ from aiohttp import web
 from magnetar.broker.admin.edge.call import Call, answer, done
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
-from magnetar.broker.admin.edge.transactions_view import CoordinatorView, TransactionFigures
 from magnetar.broker.admin.objects.coordinators import (
-    ASSIGNMENT,
     COORDINATOR,
     all_of,
     coordinator_here,
@@ -25,6 +23,8 @@ from magnetar.broker.admin.objects.coordinators import (
 )
 from magnetar.broker.admin.routes.transactions.participants import transaction_json
 from magnetar.broker.admin.stats.transaction_stats import coordinator_stats, log_stats
+from magnetar.broker.transactions.coordinator_topic import COORDINATORS
+from magnetar.broker.transactions.coordinator_views import CoordinatorView, TransactionFigures
 from magnetar.common.errors import TransactionNotFound
 from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.security.authorization.operations import Operation
@@ -47,7 +47,7 @@ _OPEN_MS: Final = "openAtLeastMs"
 
 async def _list(call: Call) -> web.Response:
     count = await require_transactions(call).count()
-    owners = await all_of([call.broker.lookup(ASSIGNMENT.partition(each)) for each in range(count)])
+    owners = await all_of([call.broker.lookup(COORDINATORS.partition(each)) for each in range(count)])
     return answer(
         [
             {"id": number, "brokerServiceUrl": urls.broker_url or urls.broker_url_tls}

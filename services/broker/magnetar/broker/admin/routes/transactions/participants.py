@@ -9,12 +9,12 @@ from urllib.parse import quote
 from magnetar.broker.admin.edge.call import Call
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.peers import PEERS
-from magnetar.broker.admin.edge.transactions_view import TransactionFigures
 from magnetar.broker.admin.objects.coordinators import all_of, at_owner
 from magnetar.broker.admin.objects.partitions import attempt
 from magnetar.broker.admin.objects.topics import load, stored
 from magnetar.broker.admin.stats.topic_transaction_stats import in_buffer, in_pending_acks
 from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.broker.transactions.coordinator_views import TransactionFigures
 from magnetar.common.errors import MagnetarError
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.topic_name import TopicName

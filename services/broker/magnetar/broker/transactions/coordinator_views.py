@@ -1,6 +1,4 @@
-"""Transaction coordinators as the admin API sees them: protocols that the broker implements and tests
-imitate.
-"""
+"""Transaction coordinators as the admin API sees them: figures, and protocols that tests imitate."""
 
 from __future__ import annotations
 
@@ -82,7 +80,7 @@ class CoordinatorView(Protocol):
         ...
 
 
-class TransactionsView(Protocol):
+class CoordinatorViews(Protocol):
     """The transaction coordinators of the cluster."""
 
     async def count(self) -> int:
