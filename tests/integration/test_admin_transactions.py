@@ -1,4 +1,4 @@
-"""Open transactions over HTTP and on the command line: what holds a topic back, and how an operator ends it."""
+"""Open transactions over HTTP and by command: what holds a topic back, and how an operator ends it."""
 
 from __future__ import annotations
 
