@@ -318,7 +318,9 @@ final class Transactions {
         consumer.acknowledgeAsync(messages.get(0).getMessageId(), committed).get();
         consumer.acknowledgeAsync(messages.get(1).getMessageId(), aborted).get();
         context.ask(verb, output);
-        context.ask(verb, context.topic);
+        if (verb.equals("move")) {
+            context.ask(verb, context.topic);
+        }
         committed.commit().get();
         aborted.abort().get();
         outputs.send(Context.bytes("after"));

@@ -327,9 +327,7 @@ def txn_ended_on_subscription(request_id: int, txn: TxnId) -> bytes:
 
 
 def _of_txn(response: str, request_id: int, txn: TxnId) -> bytes:
-    return _command(
-        response, request_id=request_id, txnid_least_bits=txn.least, txnid_most_bits=txn.most
-    )
+    return _command(response, request_id=request_id, txnid_least_bits=txn.least, txnid_most_bits=txn.most)
 
 
 def request_id_of(command: BaseCommand) -> int | None:

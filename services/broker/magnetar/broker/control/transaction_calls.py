@@ -73,7 +73,9 @@ class TransactionCalls:
         if len(coordinators) != 1:
             raise NotAllowed(f"{len(coordinators)} coordinators in one question: ask about one at a time")
         if len(transactions) > STATUSES_MAX:
-            raise TooManyRequests(f"{len(transactions)} transactions in one question, at most {STATUSES_MAX} fit")
+            raise TooManyRequests(
+                f"{len(transactions)} transactions in one question, at most {STATUSES_MAX} fit"
+            )
         statuses = await self._statuses.status(coordinators.pop(), transactions)
         return write_statuses(transactions, statuses)
 

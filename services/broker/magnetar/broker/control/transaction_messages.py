@@ -64,9 +64,7 @@ def read_end(message: control_pb2.TransactionEnd) -> TransactionEnd:
 
 
 def write_result(result: EndResult) -> TransactionEndResult:
-    return TransactionEndResult(
-        outcome=_OUTCOMES[result.outcome], owner=result.owner, reason=result.reason
-    )
+    return TransactionEndResult(outcome=_OUTCOMES[result.outcome], owner=result.owner, reason=result.reason)
 
 
 def read_result(message: TransactionEndResult) -> EndResult:
@@ -85,9 +83,7 @@ def read_ids(message: TransactionStatusRequest) -> list[TxnId]:
     return [TxnId(each.most, each.least) for each in message.transactions]
 
 
-def write_statuses(
-    transactions: Sequence[TxnId], statuses: TransactionStatuses
-) -> TransactionStatusResponse:
+def write_statuses(transactions: Sequence[TxnId], statuses: TransactionStatuses) -> TransactionStatusResponse:
     found = (statuses.of[each] for each in transactions)
     return TransactionStatusResponse(
         states=[TransactionState(status=_STATES[each.state], until_ms=each.until_ms) for each in found],
@@ -95,9 +91,7 @@ def write_statuses(
     )
 
 
-def read_statuses(
-    transactions: Sequence[TxnId], message: TransactionStatusResponse
-) -> TransactionStatuses:
+def read_statuses(transactions: Sequence[TxnId], message: TransactionStatusResponse) -> TransactionStatuses:
     """Raises ServiceNotReady for an answer that does not fit the request, or that a later release gives."""
     states = [_READ_STATES.get(each.status) for each in message.states]
     if len(states) != len(transactions) or None in states:

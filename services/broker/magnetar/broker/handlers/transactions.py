@@ -43,8 +43,8 @@ CLOSE_DELAY_S: Final = 0.5
 """Seconds before a connection is closed whose client asks again at once after it."""
 
 _GO: Final = "Pulsar-Go"
-"""Beginning of the version of Pulsar's Go client. It looks a coordinator up again only after its connection was
-closed, and then repeats the command; and it takes each TcClientConnectResponse for a success.
+"""Beginning of the version of Pulsar's Go client. It looks a coordinator up again only after its connection
+was closed, and then repeats the command; and it takes each TcClientConnectResponse for a success.
 """
 
 ANY_CALLER: Final = None

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from magnetar.common.errors import InvalidName, TransactionCoordinatorNotFound, UnknownOutcome, VersionMismatch
+from magnetar.common.errors import (
+    InvalidName,
+    TransactionCoordinatorNotFound,
+    UnknownOutcome,
+    VersionMismatch,
+)
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, MetadataStore
 from magnetar.common.metadata.values import PartitionedTopic, decode, encode

@@ -36,8 +36,8 @@ interval of further questions.
 """
 
 UNKNOWN_CONFIRMED_S: Final = 60.0
-"""Seconds for which a coordinator must not know a transaction before a topic aborts it. It exceeds the session
-of a broker: one that no longer has the coordinator has stopped answering by then.
+"""Seconds for which a coordinator must not know a transaction before a topic aborts it. It exceeds a broker's
+session: one that no longer has the coordinator has stopped answering by then.
 """
 
 STATUSES_PER_QUESTION_MAX: Final = 500

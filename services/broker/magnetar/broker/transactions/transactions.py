@@ -1,4 +1,4 @@
-"""The transactions of one broker: its coordinators, its topics as participants, and the check of what lingers."""
+"""The transactions of one broker: its coordinators, its topics, and the check of what lingers in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from magnetar.common.runtime.clock import Clock
 
 
 class Coordinator(Protocol):
-    """One transaction coordinator. `caller` is the role that acts; None acts on transactions of every role."""
+    """One transaction coordinator. `caller` is the role that acts; None may act on every transaction."""
 
     @property
     def low_watermark(self) -> int: ...
