@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from magnetar.cli.main import main
+from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.integration.harness import Endpoint
-from tests.integration.raw.transcript import Line, line, payload_frame, pb
+from tests.integration.raw.transcript import Line, line, payload_frame
 from tests.integration.rest import Rest
 
 SERVER_SETTINGS = {"transactionCoordinatorEnabled": "true"}

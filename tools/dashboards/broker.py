@@ -402,10 +402,10 @@ _TRANSACTIONS: Final = Row(
             width=6,
         ),
         Panel(
-            title="Ends in flight",
-            help="Ends of transactions that wait for the answer of a participant's broker.",
+            title="Unconfirmed ends",
+            help="Topics that have not confirmed the end of a transaction of each coordinator yet.",
             unit="short",
-            queries=_each("magnetar_txn_ends_in_flight"),
+            queries=_by_coordinator("magnetar_txn_unconfirmed_ends"),
             width=6,
         ),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 import click
@@ -15,6 +15,8 @@ from magnetar.cli.quantity_text import duration_text
 
 if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOT: Final = "/admin/v3/transactions"
 _COORDINATORS: Final = ("coordinator", "broker")
@@ -28,7 +30,7 @@ _WATERMARK = click.option(
 )
 
 
-def _coordinator(*, required: bool) -> Callable[[click.Command], click.Command]:
+def _coordinator(*, required: bool) -> Callable[[F], F]:
     return click.option(
         "--coordinator-id",
         "-c",
@@ -39,7 +41,7 @@ def _coordinator(*, required: bool) -> Callable[[click.Command], click.Command]:
     )
 
 
-def _transaction(command: Any) -> Any:
+def _transaction(command: F) -> F:
     """Adds the two halves of a transaction's id to a command."""
     least = click.option(
         "--least-sig-bits", "-l", "least", type=click.IntRange(min=0), required=True, help="Its number there."
@@ -55,7 +57,7 @@ def _transaction(command: Any) -> Any:
     return most(least(command))
 
 
-def _subscription(*names: str) -> Any:
+def _subscription(*names: str) -> Callable[[F], F]:
     return click.option(*names, "-s", "subscription", required=True, help="Subscription name.")
 
 

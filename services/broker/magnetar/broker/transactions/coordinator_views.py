@@ -87,8 +87,10 @@ class CoordinatorViews(Protocol):
         """Returns the number of coordinators."""
         ...
 
-    async def grow(self, count: int) -> None:
-        """Raises the number of coordinators to `count`. Raises MetadataError."""
+    async def grow(self, count: int) -> bool:
+        """Raises the number of coordinators to `count`; returns False, changing nothing, if it is not larger
+        than now. Raises MetadataError.
+        """
         ...
 
     async def coordinator(self, coordinator_id: int) -> CoordinatorView:

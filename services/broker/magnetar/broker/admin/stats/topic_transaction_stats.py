@@ -73,3 +73,27 @@ def in_pending_acks(topic: PersistentTopic, name: str, txn: TxnId) -> dict[str, 
     if pending is None or pending.cumulative is None or pending.cumulative[0] != txn:
         return {}
     return {"cumulativeAckPosition": str(pending.cumulative[1])}
+
+
+def position_state(topic: PersistentTopic, name: str, position: Position, batch_index: int) -> str:
+    """Returns Pulsar's name for how a message is acknowledged in a subscription; `batch_index` is -1 for a
+    whole entry.
+    """
+    ledger, cursor = topic.ledger, topic.subscriptions[name].cursor
+    if not ledger.has_entry(position):
+        return "InvalidPosition"
+    if position <= cursor.mark_delete:
+        return "MarkDelete"
+    pending = _pending(topic, name)
+    held = pending is not None and pending.holds(position, batch_index)
+    return "PendingAck" if held else "NotInPendingAck"
+
+
+def _pending(topic: PersistentTopic, name: str) -> Any:
+    transactions = topic.ledger.transactions
+    return None if transactions is None else transactions.pending(topic.subscriptions[name].cursor)
+
+
+def _watermarks(topic: PersistentTopic) -> dict[str, int]:
+    transactions = topic.ledger.transactions
+    return {} if transactions is None else {str(k): v for k, v in transactions.low_watermarks.items()}

@@ -78,8 +78,10 @@ class Coordinators:
     async def count(self) -> int:
         return len(self.each)
 
-    async def grow(self, count: int) -> None:
-        self.grown.append(count)
+    async def grow(self, count: int) -> bool:
+        if count > len(self.each):
+            self.grown.append(count)
+        return count > len(self.each)
 
     async def coordinator(self, coordinator_id: int) -> Coordinator:
         self.loads.append(coordinator_id)

@@ -135,16 +135,15 @@ async def _scale(call: Call) -> web.Response:
     wanted = await call.json()
     if not isinstance(wanted, int) or isinstance(wanted, bool):
         raise Refused(400, "the body must be the number of transaction coordinators")
-    count = await transactions.count()
-    if wanted <= count:
+    if wanted > COORDINATORS_MAX:
+        raise Refused(412, f"there may be at most {COORDINATORS_MAX} transaction coordinators, not {wanted}")
+    if not await transactions.grow(wanted):
+        count = await transactions.count()
         raise Refused(
             406,
             "Number of transaction coordinators should be more than the current number of transaction "
             f"coordinator: {wanted} is not more than {count}",
         )
-    if wanted > COORDINATORS_MAX:
-        raise Refused(412, f"there may be at most {COORDINATORS_MAX} transaction coordinators, not {wanted}")
-    await transactions.grow(wanted)
     return done()
 
 
