@@ -26,6 +26,7 @@ from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.compaction_state import NEVER_COMPACTED, CompactionState
+from magnetar.broker.topics.transaction_figures import NO_TRANSACTIONS, TransactionFigures
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.values import Namespace, PartitionedTopic, Tenant, encode
@@ -72,6 +73,7 @@ class FakeTopic:
     storage_entries: int = 0
     offloaded_bytes: int = 0
     compaction: CompactionState = NEVER_COMPACTED
+    transactions: TransactionFigures = NO_TRANSACTIONS
     compacted_entries: int = 0
     compacted_bytes: int = 0
     backlog_bytes: int = 0
