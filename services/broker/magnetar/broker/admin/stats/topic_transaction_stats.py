@@ -13,6 +13,7 @@ from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.transactions.coordinator_views import LogFigures
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import Action, TxnId
+from magnetar.ledger.managed_ledger.pending_acks import CursorPending
 
 _NEVER_USED: Final = "NoSnapshot"
 """State of a topic without transactions."""
@@ -45,7 +46,7 @@ def in_buffer(topic: PersistentTopic, txn: TxnId) -> dict[str, Any]:
         return {"aborted": False}
     opened = transactions.open.get(txn)
     if opened is None or opened.first_position is None:
-        return {"aborted": transactions.outcome(txn) is Action.ABORT}
+        return {"aborted": transactions.outcomes.get(txn) is Action.ABORT}
     return {"startPosition": str(opened.first_position), "aborted": False}
 
 
@@ -80,16 +81,25 @@ def position_state(topic: PersistentTopic, name: str, position: Position, batch_
     whole entry.
     """
     ledger, cursor = topic.ledger, topic.subscriptions[name].cursor
-    if not ledger.has_entry(position):
+    if ledger.spans.floor(position) != position:
         return "InvalidPosition"
     if position <= cursor.mark_delete:
         return "MarkDelete"
     pending = _pending(topic, name)
-    held = pending is not None and pending.holds(position, batch_index)
+    held = pending is not None and _is_pending(pending, position, batch_index)
     return "PendingAck" if held else "NotInPendingAck"
 
 
-def _pending(topic: PersistentTopic, name: str) -> Any:
+def _is_pending(pending: CursorPending, position: Position, batch_index: int) -> bool:
+    if pending.cumulative is not None and position <= pending.cumulative[1]:
+        return True
+    if position.entry_id in pending.withheld.get(position.ledger_id, ()):
+        return True
+    bits = pending.batches.get(position, 0)
+    return bool(bits if batch_index < 0 else bits >> batch_index & 1)
+
+
+def _pending(topic: PersistentTopic, name: str) -> CursorPending | None:
     transactions = topic.ledger.transactions
     return None if transactions is None else transactions.pending(topic.subscriptions[name].cursor)
 

@@ -1,0 +1,40 @@
+"""Which transaction a subscription waits for, in words."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from magnetar.broker.subscriptions.limits.open_transactions import blocking, waits_for
+from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import TxnId
+from magnetar.ledger.managed_ledger.transaction_state import OpenTransaction
+
+READ = Position(1, 3)
+
+
+def ledger(opened: dict[TxnId, OpenTransaction] | None, following: Position | None = None) -> Any:
+    transactions = None if opened is None else SimpleNamespace(open=opened)
+    return SimpleNamespace(transactions=transactions, next_position=lambda after: following)
+
+
+def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
+    opened = {
+        TxnId(0, 16): OpenTransaction(1_000),
+        TxnId(0, 18): OpenTransaction(2_000, Position(1, 9)),
+        TxnId(0, 0): OpenTransaction(8_000, Position(1, 4)),
+    }
+    found = blocking(opened)
+    assert found is not None
+    assert found[0] == TxnId(0, 0)
+    assert waits_for(ledger(opened), READ, 50_500) == "transaction (0,0), open for 42 s"
+    opened[TxnId(0, 0)].began_ms = 0
+    assert waits_for(ledger(opened), READ, 50_500) == "transaction (0,0)"
+
+
+def test_nothing_waits_while_something_can_be_read_or_no_transaction_has_messages() -> None:
+    with_messages = {TxnId(0, 1): OpenTransaction(1, Position(1, 9))}
+    assert waits_for(ledger(with_messages, Position(1, 4)), READ, 5) is None
+    assert waits_for(ledger({TxnId(0, 1): OpenTransaction(1)}), READ, 5) is None
+    assert waits_for(ledger({}), READ, 5) is None
+    assert waits_for(ledger(None), READ, 5) is None
