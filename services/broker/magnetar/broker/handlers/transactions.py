@@ -163,25 +163,29 @@ async def _ask(
         ) from error
 
 
-async def handle_end_on_partition(client: Client, command: CommandEndTxnOnPartition) -> None:
+def handle_end_on_partition(client: Client, command: CommandEndTxnOnPartition) -> Answer:
     """Ends a transaction in a topic of this broker, for a super user."""
-    txn = _txn(command)
-    await _end_here(client, command, txn, command.topic)
-    client.peer.write(commands.txn_ended_on_partition(command.request_id, txn))
+    if _coordinators(client, command.request_id) is None:
+        return None
+    return _end_here(client, command, command.topic, commands.txn_ended_on_partition)
 
 
-async def handle_end_on_subscription(client: Client, command: CommandEndTxnOnSubscription) -> None:
+def handle_end_on_subscription(client: Client, command: CommandEndTxnOnSubscription) -> Answer:
     """Ends a transaction in the topic of a subscription, for a super user: messages and acknowledgements of
     a topic end together.
     """
-    txn = _txn(command)
-    await _end_here(client, command, txn, command.subscription.topic)
-    client.peer.write(commands.txn_ended_on_subscription(command.request_id, txn))
+    if _coordinators(client, command.request_id) is None:
+        return None
+    return _end_here(client, command, command.subscription.topic, commands.txn_ended_on_subscription)
 
 
 async def _end_here(
-    client: Client, command: CommandEndTxnOnPartition | CommandEndTxnOnSubscription, txn: TxnId, topic: str
+    client: Client,
+    command: CommandEndTxnOnPartition | CommandEndTxnOnSubscription,
+    topic: str,
+    answer: Callable[[int, TxnId], bytes],
 ) -> None:
+    txn = _txn(command)
     if not _is_super_user(client):
         raise TransactionNotFound(
             f"transaction {txn} may be ended in a topic by super users only; ask its coordinator"
@@ -194,6 +198,7 @@ async def _end_here(
     end = TransactionEnd(txn, TopicName.parse(topic).full, _action(command), low_watermark)
     (result,) = await client.services.transactions.topics.end((end,))
     _raise_unless_over(end, result)
+    client.peer.write(answer(command.request_id, txn))
 
 
 def _raise_unless_over(end: TransactionEnd, result: EndResult) -> None:
