@@ -6,7 +6,6 @@ references and can be written while changes go on.
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from enum import Enum
@@ -74,13 +73,19 @@ class CoordinatorState:
     `next_number` were given, or never will be.
     """
 
-    __slots__ = ("next_number", "outcomes", "transactions")
+    __slots__ = ("_ending", "next_number", "outcomes", "transactions")
 
     def __init__(self) -> None:
         # Ordered dictionaries, because the lowest key of a dictionary whose first keys go is expensive.
         self.transactions: OrderedDict[int, Transaction] = OrderedDict()
         self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
         self.next_number = 0
+        self._ending = 0
+
+    @property
+    def active(self) -> int:
+        """Number of transactions that have not ended."""
+        return len(self.transactions) - self._ending
 
     @property
     def low_watermark(self) -> int:
@@ -124,12 +129,14 @@ class CoordinatorState:
         if found is None or found.action is None or found.ended_ms:
             raise DataCorruption(f"transaction {number} ends, which is {_describe(found)}")
         self._replace(found._replace(ended_ms=max(ended_ms, 1)))
+        self._ending += 1
         self.remember(number, Outcome(found.action, ended_ms, found.owner))
 
     def forget(self, number: int) -> None:
         """Drops an ended transaction; its outcome stays."""
         assert self.transactions[number].ended_ms, "it has ended"
         del self.transactions[number]
+        self._ending -= 1
 
     def remember(self, number: int, outcome: Outcome) -> None:
         """Remembers an outcome and forgets those that are too old or too many."""
@@ -143,11 +150,6 @@ class CoordinatorState:
     def unfinished(self) -> list[Transaction]:
         """Returns the transactions that have not ended, as they are now."""
         return [each for each in self.transactions.values() if not each.ended_ms]
-
-    def slowest(self, count: int) -> list[Transaction]:
-        """Returns the `count` transactions that were made first and have not ended."""
-        alive = (each for each in self.transactions.values() if not each.ended_ms)
-        return list(itertools.islice(alive, count))
 
     def _open(self, number: int) -> Transaction:
         found = self.transactions.get(number)
