@@ -82,6 +82,7 @@ class Coordinators:
         self.connected.append(tc_id)
 
     async def of(self, tc_id: int) -> Coordinator:
+        await self.connect(tc_id)
         return self.three
 
     async def end(self, ends: Sequence[TransactionEnd]) -> list[EndResult]:
