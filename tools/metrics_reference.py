@@ -163,7 +163,8 @@ def rendered_page() -> str:
         times_rate_limited=1,
         offloaded_bytes=1,
         compaction=_COMPACTED,
-        transactions=TransactionFigures(1, 1, 1, 1),
+        transactions=TransactionFigures(1, 1, 1),
+        blocked_by_transaction_s=1,
         compacted_entries=1,
         compacted_bytes=1,
     )

@@ -74,6 +74,7 @@ class FakeTopic:
     offloaded_bytes: int = 0
     compaction: CompactionState = NEVER_COMPACTED
     transactions: TransactionFigures = NO_TRANSACTIONS
+    blocked_by_transaction_s: float = 0.0
     compacted_entries: int = 0
     compacted_bytes: int = 0
     backlog_bytes: int = 0

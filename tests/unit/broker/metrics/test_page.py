@@ -233,7 +233,8 @@ def test_rare_metrics_appear_only_after_their_event() -> None:
     throttled.stats.expired_at_ms = 1_000
     topic.times_rate_limited = 3
     assert "txn_tb_active_total{" not in page(made)
-    topic.transactions = TransactionFigures(open=2, committed=7, blocked_s=1.5)
+    topic.transactions = TransactionFigures(open=2, committed=7)
+    topic.blocked_by_transaction_s = 1.5
     text = page(made)
     assert value(text, "pulsar_txn_tb_active_total", TOPIC) == 2
     assert value(text, "pulsar_txn_tb_committed_total", TOPIC) == 7

@@ -294,7 +294,7 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         "magnetar_txn_tb_blocked_seconds",
         "gauge",
         "Age in seconds of the open transaction that readers wait for.",
-        lambda t: t.transactions.blocked_s,
+        lambda t: t.blocked_by_transaction_s,
         seldom=True,
         adds_up=False,
     ),

@@ -117,6 +117,11 @@ class TopicView(Protocol):
         ...
 
     @property
+    def blocked_by_transaction_s(self) -> float:
+        """Age in seconds of the open transaction that readers wait for; 0 without one."""
+        ...
+
+    @property
     def backlog_bytes(self) -> int: ...
 
     @property

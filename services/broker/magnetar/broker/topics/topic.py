@@ -191,6 +191,11 @@ class Topic(ABC):
         return NO_TRANSACTIONS
 
     @property
+    def blocked_by_transaction_s(self) -> float:
+        """Age in seconds of the open transaction that readers wait for; 0 without one."""
+        return 0.0
+
+    @property
     def compacted_entries(self) -> int:
         """Entries in the compacted view."""
         return 0

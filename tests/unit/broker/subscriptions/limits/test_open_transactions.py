@@ -13,9 +13,16 @@ from magnetar.ledger.managed_ledger.transaction_state import OpenTransaction
 READ = Position(1, 3)
 
 
-def ledger(opened: dict[TxnId, OpenTransaction] | None, following: Position | None = None) -> Any:
-    transactions = None if opened is None else SimpleNamespace(open=opened)
-    return SimpleNamespace(transactions=transactions, next_position=lambda after: following)
+def ledger(
+    opened: dict[TxnId, OpenTransaction] | None,
+    following: Position | None = None,
+    limit: Position = READ,
+) -> Any:
+    return SimpleNamespace(
+        transactions=None if opened is None else SimpleNamespace(open=opened),
+        next_position=lambda after: following,
+        read_limit=lambda: limit,
+    )
 
 
 def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
@@ -24,7 +31,7 @@ def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
         TxnId(0, 18): OpenTransaction(2_000, Position(1, 9)),
         TxnId(0, 0): OpenTransaction(8_000, Position(1, 4)),
     }
-    found = blocking(opened)
+    found = blocking(ledger(opened))
     assert found is not None
     assert found[0] == TxnId(0, 0)
     assert waits_for(ledger(opened), READ, 50_500) == "transaction (0,0), open for 42 s"
@@ -32,9 +39,15 @@ def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
     assert waits_for(ledger(opened), READ, 50_500) == "transaction (0,0)"
 
 
+def test_the_first_message_of_a_ledger_has_nothing_before_it() -> None:
+    opened = {TxnId(0, 1): OpenTransaction(1_000, Position(2, 0))}
+    assert waits_for(ledger(opened, limit=Position(2, -1)), READ, 2_000) == "transaction (0,1), open for 1 s"
+
+
 def test_nothing_waits_while_something_can_be_read_or_no_transaction_has_messages() -> None:
-    with_messages = {TxnId(0, 1): OpenTransaction(1, Position(1, 9))}
-    assert waits_for(ledger(with_messages, Position(1, 4)), READ, 5) is None
+    with_messages = {TxnId(0, 1): OpenTransaction(1, Position(1, 4))}
+    assert waits_for(ledger(with_messages), READ, 5) is not None
+    assert waits_for(ledger(with_messages, Position(1, 3)), READ, 5) is None
     assert waits_for(ledger({TxnId(0, 1): OpenTransaction(1)}), READ, 5) is None
     assert waits_for(ledger({}), READ, 5) is None
     assert waits_for(ledger(None), READ, 5) is None

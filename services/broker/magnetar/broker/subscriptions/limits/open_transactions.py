@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import TxnId
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.transaction_state import OpenTransaction
 
 
-def blocking(opened: Mapping[TxnId, OpenTransaction]) -> tuple[TxnId, OpenTransaction] | None:
-    """Returns the open transaction with the first message in the topic; None without one."""
-    found: tuple[TxnId, OpenTransaction] | None = None
-    first: Position | None = None
-    for txn, each in opened.items():
-        at = each.first_position
-        if at is not None and (first is None or at < first):
-            found, first = (txn, each), at
-    return found
+def blocking(ledger: ManagedLedger) -> tuple[TxnId, OpenTransaction] | None:
+    """Returns the open transaction whose first message is the first one after the limit of reads; None
+    without one.
+
+    Transactions are in the order in which they began here, so it is found early.
+    """
+    if ledger.transactions is None:
+        return None
+    limit = ledger.read_limit()
+    for txn, opened in ledger.transactions.open.items():
+        first = opened.first_position
+        if first is not None and (first.ledger_id, first.entry_id - 1) == limit:
+            return txn, opened
+    return None
 
 
 def waits_for(ledger: ManagedLedger, after: Position, now_ms: int) -> str | None:
@@ -26,10 +29,8 @@ def waits_for(ledger: ManagedLedger, after: Position, now_ms: int) -> str | None
 
     `now_ms` is the wall clock, ms since 1970 UTC.
     """
-    if ledger.transactions is None or ledger.next_position(after) is not None:
-        return None
-    found = blocking(ledger.transactions.open)
-    if found is None:
+    found = blocking(ledger)
+    if found is None or ledger.next_position(after) is not None:
         return None
     txn, opened = found
     age_s = max(0, now_ms - opened.began_ms) // 1000
