@@ -25,6 +25,9 @@ from pyroaring import BitMap
 OPEN, ONLY_ACKS, COMMITTED, ABORTED, UNKNOWN = (TxnId(0, each) for each in range(5))
 
 
+SUB: Any = SimpleNamespace(cursor=SimpleNamespace(mark_delete=Position(7, 0)))
+
+
 class Transactions:
     """One open transaction with messages, one with acknowledgements alone, and two that ended."""
 
@@ -42,7 +45,6 @@ class Transactions:
 
 def topic(transactions: Transactions | None) -> PersistentTopic:
     entries = [Position(7, each) for each in range(10)]
-    cursor = SimpleNamespace(mark_delete=Position(7, 0))
     ledger = SimpleNamespace(
         transactions=transactions,
         read_limit=lambda: Position(7, 3),
@@ -52,7 +54,6 @@ def topic(transactions: Transactions | None) -> PersistentTopic:
     found: Any = SimpleNamespace(
         name=TopicName.parse("persistent://acme/demo/t"),
         ledger=ledger,
-        subscriptions={"sub": SimpleNamespace(cursor=cursor)},
     )
     return cast(PersistentTopic, found)
 
@@ -76,9 +77,9 @@ def test_a_topic_that_never_had_any_says_so() -> None:
     found = buffer_stats(topic(None), low_watermarks=True)
     assert (found["state"], found["ongoingTxnSize"], found["lowWaterMarks"]) == ("NoSnapshot", 0, {})
     assert in_buffer(topic(None), OPEN) == {"aborted": False}
-    assert pending_ack_stats(topic(None), "sub", low_watermarks=False)["state"] == "None"
-    assert in_pending_acks(topic(None), "sub", OPEN) == {}
-    assert position_state(topic(None), "sub", Position(7, 5), -1) == "NotInPendingAck"
+    assert pending_ack_stats(topic(None), SUB, low_watermarks=False)["state"] == "None"
+    assert in_pending_acks(topic(None), SUB, OPEN) == {}
+    assert position_state(topic(None), SUB, Position(7, 5), -1) == "NotInPendingAck"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_a_message_is_pending_by_its_entry_its_index_or_a_cumulative_position() 
     transactions.acks.add(OPEN, PendingAck({7: BitMap([6])}, {(7, 7): (0b100, 8)}))
     transactions.acks.add(ONLY_ACKS, PendingAck(cumulative=Position(7, 2)))
     of = topic(transactions)
-    states = {entry: position_state(of, "sub", Position(7, entry), -1) for entry in range(11)}
+    states = {entry: position_state(of, SUB, Position(7, entry), -1) for entry in range(11)}
     assert states == {
         0: "MarkDelete",
         1: "PendingAck",
@@ -116,8 +117,8 @@ def test_a_message_is_pending_by_its_entry_its_index_or_a_cumulative_position() 
         9: "NotInPendingAck",
         10: "InvalidPosition",
     }
-    assert position_state(of, "sub", Position(7, 7), 2) == "PendingAck"
-    assert position_state(of, "sub", Position(7, 7), 1) == "NotInPendingAck"
+    assert position_state(of, SUB, Position(7, 7), 2) == "PendingAck"
+    assert position_state(of, SUB, Position(7, 7), 1) == "NotInPendingAck"
 
 
 def test_a_subscription_counts_the_transactions_that_acknowledge_in_it() -> None:
@@ -125,10 +126,10 @@ def test_a_subscription_counts_the_transactions_that_acknowledge_in_it() -> None
     transactions.acks.add(OPEN, PendingAck({7: BitMap([6])}))
     transactions.acks.add(ONLY_ACKS, PendingAck(cumulative=Position(7, 2)))
     of = topic(transactions)
-    found = pending_ack_stats(of, "sub", low_watermarks=True)
+    found = pending_ack_stats(of, SUB, low_watermarks=True)
     assert (found["state"], found["ongoingTxnSize"], found["lowWaterMarks"]) == ("Ready", 2, {"3": 17})
-    assert in_pending_acks(of, "sub", ONLY_ACKS) == {"cumulativeAckPosition": "7:2"}
-    assert in_pending_acks(of, "sub", OPEN) == {}
+    assert in_pending_acks(of, SUB, ONLY_ACKS) == {"cumulativeAckPosition": "7:2"}
+    assert in_pending_acks(of, SUB, OPEN) == {}
 
 
 def test_records_are_those_of_the_topics_cursor_ledger() -> None:

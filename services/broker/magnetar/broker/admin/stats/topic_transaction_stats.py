@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from magnetar.broker.admin.stats.transaction_stats import log_stats
+from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.transactions.coordinator_views import LogFigures
 from magnetar.common.naming.position import Position
@@ -57,9 +58,11 @@ def records_stats(topic: PersistentTopic) -> dict[str, Any]:
     return log_stats(LogFigures(path, topic.ledger.cursor_records))
 
 
-def pending_ack_stats(topic: PersistentTopic, name: str, *, low_watermarks: bool) -> dict[str, Any]:
+def pending_ack_stats(
+    topic: PersistentTopic, subscription: Subscription, *, low_watermarks: bool
+) -> dict[str, Any]:
     """Returns the transactions with pending acknowledgements in a subscription."""
-    pending = _pending(topic, name)
+    pending = _pending(topic, subscription)
     shown = {
         "state": "None" if topic.ledger.transactions is None else "Ready",
         "ongoingTxnSize": 0 if pending is None else len(pending.transactions),
@@ -68,24 +71,26 @@ def pending_ack_stats(topic: PersistentTopic, name: str, *, low_watermarks: bool
     return {**shown, "lowWaterMarks": _watermarks(topic)} if low_watermarks else shown
 
 
-def in_pending_acks(topic: PersistentTopic, name: str, txn: TxnId) -> dict[str, Any]:
+def in_pending_acks(topic: PersistentTopic, subscription: Subscription, txn: TxnId) -> dict[str, Any]:
     """Returns the cumulative position that a transaction acknowledges in a subscription, if any."""
-    pending = _pending(topic, name)
+    pending = _pending(topic, subscription)
     if pending is None or pending.cumulative is None or pending.cumulative[0] != txn:
         return {}
     return {"cumulativeAckPosition": str(pending.cumulative[1])}
 
 
-def position_state(topic: PersistentTopic, name: str, position: Position, batch_index: int) -> str:
+def position_state(
+    topic: PersistentTopic, subscription: Subscription, position: Position, batch_index: int
+) -> str:
     """Returns Pulsar's name for how a message is acknowledged in a subscription; `batch_index` is -1 for a
     whole entry.
     """
-    ledger, cursor = topic.ledger, topic.subscriptions[name].cursor
+    ledger, cursor = topic.ledger, subscription.cursor
     if ledger.spans.floor(position) != position:
         return "InvalidPosition"
     if position <= cursor.mark_delete:
         return "MarkDelete"
-    pending = _pending(topic, name)
+    pending = _pending(topic, subscription)
     held = pending is not None and _is_pending(pending, position, batch_index)
     return "PendingAck" if held else "NotInPendingAck"
 
@@ -99,9 +104,9 @@ def _is_pending(pending: CursorPending, position: Position, batch_index: int) ->
     return bool(bits if batch_index < 0 else bits >> batch_index & 1)
 
 
-def _pending(topic: PersistentTopic, name: str) -> CursorPending | None:
+def _pending(topic: PersistentTopic, subscription: Subscription) -> CursorPending | None:
     transactions = topic.ledger.transactions
-    return None if transactions is None else transactions.pending(topic.subscriptions[name].cursor)
+    return None if transactions is None else transactions.pending(subscription.cursor)
 
 
 def _watermarks(topic: PersistentTopic) -> dict[str, int]:

@@ -11,7 +11,7 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.peers import PEERS
 from magnetar.broker.admin.objects.coordinators import all_of, at_owner
 from magnetar.broker.admin.objects.partitions import attempt
-from magnetar.broker.admin.objects.topics import load, stored
+from magnetar.broker.admin.objects.topics import load, stored, stored_subscription
 from magnetar.broker.admin.stats.topic_transaction_stats import in_buffer, in_pending_acks
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.transactions.coordinator_views import TransactionFigures
@@ -59,7 +59,7 @@ async def _in_topic(call: Call, txn: TxnId, topic: str) -> Any:
 
 async def _in_subscription(call: Call, txn: TxnId, topic: str, name: str) -> Any:
     def here(found: PersistentTopic) -> dict[str, Any]:
-        return in_pending_acks(found, name, txn)
+        return in_pending_acks(found, stored_subscription(found, name), txn)
 
     rest = f"{quote(name, safe='')}/{txn.most}/{txn.least}"
     return await _state(call, topic, "transactionInPendingAckStats", rest, here)
@@ -69,7 +69,7 @@ async def _state(
     call: Call, topic: str, route: str, rest: str, here: Callable[[PersistentTopic], dict[str, Any]]
 ) -> Any:
     """Returns the state in one topic, asked of its owner; empty when it cannot be had."""
-    name = TopicName.parse(topic)
+    name = TopicName.parse(topic)  # it was, before it took part
     parts = (name.tenant, name.namespace.namespace, name.local_name)
     path = f"{_ROOT}/{route}/" + "/".join(quote(part, safe="") for part in parts) + f"/{rest}"
 

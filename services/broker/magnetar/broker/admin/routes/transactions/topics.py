@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from aiohttp import web
 from magnetar.broker.admin.edge.call import Call, answer
-from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.coordinators import require_transactions, transaction_id
-from magnetar.broker.admin.objects.topics import persistent
+from magnetar.broker.admin.objects.topics import persistent, stored_subscription
 from magnetar.broker.admin.stats.topic_transaction_stats import (
     buffer_stats,
     in_buffer,
@@ -18,6 +17,7 @@ from magnetar.broker.admin.stats.topic_transaction_stats import (
     position_state,
     records_stats,
 )
+from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.naming.position import Position
 from magnetar.common.security.authorization.operations import Operation
@@ -42,8 +42,8 @@ async def _in_buffer(call: Call) -> web.Response:
 
 
 async def _pending_ack_stats(call: Call) -> web.Response:
-    topic, name = await _subscription(call)
-    return answer(pending_ack_stats(topic, name, low_watermarks=call.flag(_WATERMARKS)))
+    topic, subscription = await _subscription(call)
+    return answer(pending_ack_stats(topic, subscription, low_watermarks=call.flag(_WATERMARKS)))
 
 
 async def _pending_ack_internal_stats(call: Call) -> web.Response:
@@ -53,15 +53,15 @@ async def _pending_ack_internal_stats(call: Call) -> web.Response:
 
 async def _in_pending_acks(call: Call) -> web.Response:
     txn = transaction_id(call)
-    topic, name = await _subscription(call)
-    return answer(in_pending_acks(topic, name, txn))
+    topic, subscription = await _subscription(call)
+    return answer(in_pending_acks(topic, subscription, txn))
 
 
 async def _position(call: Call) -> web.Response:
     position = Position(call.number("ledgerId"), call.number("entryId"))
     index = call.query_number("batchIndex", -1)
-    topic, name = await _subscription(call)
-    return answer({"state": position_state(topic, name, position, index)})
+    topic, subscription = await _subscription(call)
+    return answer({"state": position_state(topic, subscription, position, index)})
 
 
 async def _topic(call: Call) -> PersistentTopic:
@@ -70,12 +70,10 @@ async def _topic(call: Call) -> PersistentTopic:
     return await persistent(call, "A transaction")
 
 
-async def _subscription(call: Call) -> tuple[PersistentTopic, str]:
-    """Loads the call's topic, and returns it with the name of its durable subscription. Raises Refused."""
-    topic, name = await _topic(call), call.names["subName"]
-    if name not in topic.subscriptions:
-        raise Refused(404, f"Subscription {name} not found for topic {topic.name}")
-    return topic, name
+async def _subscription(call: Call) -> tuple[PersistentTopic, Subscription]:
+    """Loads the call's topic, and returns it with its subscription. Raises Refused."""
+    topic = await _topic(call)
+    return topic, stored_subscription(topic, call.names["subName"])
 
 
 _TOPIC: Final = "{tenant}/{namespace}/{topic}"
