@@ -7,6 +7,7 @@ from collections.abc import Callable
 from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.subscriptions.limits.open_transactions import blocked_s
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.tenure import Lease, Tenure
 from magnetar.broker.topics.backlog.backlog import Backlog
@@ -21,7 +22,7 @@ from magnetar.broker.topics.subscribe.compaction_subscription import compaction_
 from magnetar.broker.topics.subscribe.persistent_subscriptions import PersistentSubscriptions
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_context import TopicContext
-from magnetar.broker.topics.transaction_figures import TransactionFigures, blocked_s, figures_of
+from magnetar.broker.topics.transaction_figures import TransactionFigures, figures_of
 from magnetar.common.errors import OwnershipLost, StorageError
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.topic_name import TopicName
@@ -238,7 +239,7 @@ class PersistentTopic(Topic):
 
     @property
     def blocked_by_transaction_s(self) -> float:
-        return blocked_s(self.ledger, self._context.clock.wall_ms())
+        return blocked_s(self.ledger)
 
     @property
     def compacted_entries(self) -> int:

@@ -35,9 +35,11 @@ class Transactions:
 
     def __init__(self) -> None:
         self.open = {OPEN: OpenTransaction(5, Position(7, 4)), ONLY_ACKS: OpenTransaction(6)}
-        self.outcomes = {COMMITTED: Action.COMMIT, ABORTED: Action.ABORT}
         self.ended = {Action.COMMIT: 1, Action.ABORT: 9}
         self.acks = CursorPending()
+
+    def outcome(self, txn: TxnId) -> Action | None:
+        return {COMMITTED: Action.COMMIT, ABORTED: Action.ABORT}.get(txn)
 
     def pending(self, cursor: object) -> CursorPending:
         return self.acks

@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from magnetar.broker.subscriptions.limits.open_transactions import blocking, waits_for
+from magnetar.broker.subscriptions.limits.open_transactions import blocked_s, blocking, waits_for
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import TxnId
 from magnetar.ledger.managed_ledger.transaction_state import OpenTransaction
 
 READ = Position(1, 3)
+NOW_MS = 50_500
 
 
 def ledger(
@@ -18,8 +19,11 @@ def ledger(
     following: Position | None = None,
     limit: Position = READ,
 ) -> Any:
+    def age_ms(of: OpenTransaction) -> int:
+        return NOW_MS - of.began_ms if of.began_ms else 0
+
     return SimpleNamespace(
-        transactions=None if opened is None else SimpleNamespace(open=opened),
+        transactions=None if opened is None else SimpleNamespace(open=opened, age_ms=age_ms),
         next_position=lambda after: following,
         read_limit=lambda: limit,
     )
@@ -34,20 +38,22 @@ def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
     found = blocking(ledger(opened))
     assert found is not None
     assert found[0] == TxnId(0, 0)
-    assert waits_for(ledger(opened), READ, 50_500) == "transaction (0,0), open for 42 s"
+    assert waits_for(ledger(opened), READ) == "transaction (0,0), open for 42 s"
     opened[TxnId(0, 0)].began_ms = 0
-    assert waits_for(ledger(opened), READ, 50_500) == "transaction (0,0)"
+    assert waits_for(ledger(opened), READ) == "transaction (0,0)"
 
 
 def test_the_first_message_of_a_ledger_has_nothing_before_it() -> None:
-    opened = {TxnId(0, 1): OpenTransaction(1_000, Position(2, 0))}
-    assert waits_for(ledger(opened, limit=Position(2, -1)), READ, 2_000) == "transaction (0,1), open for 1 s"
+    opened = {TxnId(0, 1): OpenTransaction(49_000, Position(2, 0))}
+    assert waits_for(ledger(opened, limit=Position(2, -1)), READ) == "transaction (0,1), open for 1 s"
+    assert blocked_s(ledger(opened, limit=Position(2, -1))) == 1.5
 
 
 def test_nothing_waits_while_something_can_be_read_or_no_transaction_has_messages() -> None:
     with_messages = {TxnId(0, 1): OpenTransaction(1, Position(1, 4))}
-    assert waits_for(ledger(with_messages), READ, 5) is not None
-    assert waits_for(ledger(with_messages, Position(1, 3)), READ, 5) is None
-    assert waits_for(ledger({TxnId(0, 1): OpenTransaction(1)}), READ, 5) is None
-    assert waits_for(ledger({}), READ, 5) is None
-    assert waits_for(ledger(None), READ, 5) is None
+    assert waits_for(ledger(with_messages), READ) is not None
+    assert waits_for(ledger(with_messages, Position(1, 3)), READ) is None
+    assert waits_for(ledger({TxnId(0, 1): OpenTransaction(1)}), READ) is None
+    assert waits_for(ledger({}), READ) is None
+    assert waits_for(ledger(None), READ) is None
+    assert blocked_s(ledger(None)) == blocked_s(ledger({})) == 0

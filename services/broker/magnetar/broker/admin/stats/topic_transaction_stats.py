@@ -47,7 +47,7 @@ def in_buffer(topic: PersistentTopic, txn: TxnId) -> dict[str, Any]:
         return {"aborted": False}
     opened = transactions.open.get(txn)
     if opened is None or opened.first_position is None:
-        return {"aborted": transactions.outcomes.get(txn) is Action.ABORT}
+        return {"aborted": transactions.outcome(txn) is Action.ABORT}
     return {"startPosition": str(opened.first_position), "aborted": False}
 
 

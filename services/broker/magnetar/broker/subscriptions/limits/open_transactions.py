@@ -24,14 +24,21 @@ def blocking(ledger: ManagedLedger) -> tuple[TxnId, OpenTransaction] | None:
     return None
 
 
-def waits_for(ledger: ManagedLedger, after: Position, now_ms: int) -> str | None:
-    """Describes the transaction behind which nothing after a position can be read; None for none.
-
-    `now_ms` is the wall clock, ms since 1970 UTC.
+def blocked_s(ledger: ManagedLedger) -> float:
+    """Returns the age in seconds of the open transaction that readers wait for; 0 without one, or when its
+    begin is not known.
     """
     found = blocking(ledger)
-    if found is None or ledger.next_position(after) is not None:
+    if ledger.transactions is None or found is None:
+        return 0.0
+    return ledger.transactions.age_ms(found[1]) / 1000
+
+
+def waits_for(ledger: ManagedLedger, after: Position) -> str | None:
+    """Describes the transaction behind which nothing after a position can be read; None for none."""
+    found = blocking(ledger)
+    if ledger.transactions is None or found is None or ledger.next_position(after) is not None:
         return None
     txn, opened = found
-    age_s = max(0, now_ms - opened.began_ms) // 1000
+    age_s = ledger.transactions.age_ms(opened) // 1000
     return f"transaction {txn}, open for {age_s} s" if opened.began_ms else f"transaction {txn}"
