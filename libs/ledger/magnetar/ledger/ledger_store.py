@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.store import Op
+from magnetar.common.naming.txn_id import TxnId
 
 RUN_CHUNK: Final = 1
 """Run flag: its entries are chunks of larger messages (Send.is_chunk)."""
@@ -43,7 +44,8 @@ class Run:
     - `publish_time_ms`: when the broker took it, ms since 1970 UTC;
     - `first_index`: the topic-wide index of its first message;
     - `message_counts`: messages by entry, None when every entry is one message;
-    - `flags`: RUN_CHUNK, RUN_MARKER.
+    - `flags`: RUN_CHUNK, RUN_MARKER;
+    - `txn`: the transaction of all its entries, None for none.
 
     `ledger_id` and `first_entry_id` are set by `LedgerWriter.append` or by the reader; -1 before.
     """
@@ -56,6 +58,7 @@ class Run:
     ledger_id: int = -1
     first_entry_id: int = -1
     byte_length: int = field(default=-1)
+    txn: TxnId | None = None
 
     def __post_init__(self) -> None:
         if self.byte_length < 0:
@@ -85,6 +88,7 @@ class Run:
             flags=self.flags,
             ledger_id=self.ledger_id,
             first_entry_id=first_entry_id,
+            txn=self.txn,
         )
 
 
