@@ -11,6 +11,7 @@ from magnetar.broker.transactions.coordinator import Coordinator, open_coordinat
 from magnetar.broker.transactions.coordinator_topic import coordinator_partition
 from magnetar.broker.transactions.participants import Participants
 from magnetar.common.errors import (
+    BrokerError,
     MagnetarError,
     MetadataError,
     ServiceNotReady,
@@ -91,9 +92,7 @@ class Coordinators:
             raise ServiceNotReady("the broker is shutting down: connect to the coordinator's next broker")
         load = self._loads.get(tc_id)
         if load is None:
-            load = self._loads[tc_id] = self._tasks.spawn(
-                self._loaded_or_why_not(tc_id), f"load coordinator {tc_id}"
-            )
+            load = self._loads[tc_id] = self._tasks.spawn(self._try_load(tc_id), f"load coordinator {tc_id}")
             load.add_done_callback(lambda _: self._loads.pop(tc_id, None))
         return await self._loading(tc_id, load)
 
@@ -107,15 +106,15 @@ class Coordinators:
         outcome = load.result()
         if isinstance(outcome, Coordinator):
             return outcome
-        if isinstance(outcome, TransactionCoordinatorNotFound) or not outcome.retriable:
+        if isinstance(outcome, BrokerError) or not outcome.retriable:
             raise type(outcome)(*outcome.args) from outcome
         raise ServiceNotReady(f"coordinator {tc_id} cannot be loaded now: {outcome}") from outcome
 
-    async def _loaded_or_why_not(self, tc_id: int) -> Coordinator | MagnetarError:
-        """Returns errors as values: they belong to the callers and are no failure of the task."""
+    async def _try_load(self, tc_id: int) -> Coordinator | MagnetarError:
         try:
             return await self._load(tc_id)
         except MagnetarError as error:
+            log.warning("coordinator not loaded", coordinator=tc_id, error=str(error))
             return error
 
     async def _load(self, tc_id: int) -> Coordinator:
