@@ -140,7 +140,7 @@ class _Permissive(Authorizer):
 
 def _type_of(name: str) -> str:
     (number,) = (each.number for each in BaseCommand.DESCRIPTOR.fields if each.name == name)
-    return BaseCommand.Type.Name(number)
+    return BaseCommand.Type.Name(cast(Any, number))
 
 
 def test_a_client_connects_to_a_coordinator_of_this_broker() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -80,7 +80,7 @@ class World:
         await self.lingering.check()
 
 
-def scenario(body: Callable[[World], Awaitable[None]]) -> None:
+def scenario(body: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(body(World()))
 
 

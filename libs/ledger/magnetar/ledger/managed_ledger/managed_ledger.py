@@ -35,6 +35,7 @@ from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplicatio
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
 from magnetar.ledger.managed_ledger.topic_head import EditT, RaisedEpoch
 from magnetar.ledger.managed_ledger.topic_offload import TopicOffload
+from magnetar.ledger.managed_ledger.topic_transactions import TopicTransactions
 
 log = get_logger(__name__)
 
@@ -62,6 +63,7 @@ class ManagedLedger(TopicOffload):
         "retention",
         "terminated",
         "topic_epoch",
+        "transactions",
     )
 
     def __init__(
@@ -74,6 +76,7 @@ class ManagedLedger(TopicOffload):
         self.topic_epoch = head.topic_epoch
         self.properties = dict(head.properties)
         self.max_read_position: Position | None = None
+        self.transactions: TopicTransactions | None = None
         self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
         self._compaction = (
@@ -172,6 +175,12 @@ class ManagedLedger(TopicOffload):
         spans = self._spans.spans
         return Position(spans[0].ref.id, -1) if spans else self._appender.last_confirmed
 
+    def next_stored(self, after: Position) -> Position | None:
+        """Returns the first existing entry after `after`, which need not be readable yet; None without
+        one.
+        """
+        return self._spans.next_within(after, self._appender.last_confirmed)
+
     def next_position(self, after: Position) -> Position | None:
         """Returns the first existing entry after `after`; None if there is none up to the read limit."""
         return self._spans.next_within(after, self.read_limit())
@@ -188,13 +197,15 @@ class ManagedLedger(TopicOffload):
             cache.count_cached(run)
         return run
 
-    async def read(self, start: Position, entries_max: int, bytes_max: int) -> ReadResult:
+    async def read(
+        self, start: Position, entries_max: int, bytes_max: int, *, uncommitted: bool = False
+    ) -> ReadResult:
         """Reads entries from the first existing one at or after `start` up to the read limit, across ledgers.
 
-        Returns at least one entry if one exists, however large. Raises NoSuchLedger, EntryUnknown, LogFailed;
+        With `uncommitted` up to the last durable entry, which must not be delivered. Returns at least one entry if one exists, however large. Raises NoSuchLedger, EntryUnknown, LogFailed;
         EntryUnreadable only if entries have several copies, one of which may recover.
         """
-        limit = self.read_limit()
+        limit = self.last_confirmed if uncommitted else self.read_limit()
         result = await storage_reads.read(self._reads(), self._spans, start, limit, entries_max, bytes_max)
         if result.runs:
             if self._cache is None:

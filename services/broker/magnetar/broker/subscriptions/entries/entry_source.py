@@ -12,6 +12,7 @@ from functools import partial
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.subscriptions.config import DispatchConfig
+from magnetar.broker.subscriptions.entries.aborted_entries import pass_aborted, settle
 from magnetar.broker.subscriptions.entries.due_entries import DueEntries, DueRead, read_due
 from magnetar.broker.subscriptions.entries.entry_reader import EntryReader
 from magnetar.broker.subscriptions.entries.read_ahead import ReadAhead
@@ -49,6 +50,7 @@ class EntrySource:
         "_fresh",
         "_kept",
         "_kept_came",
+        "_ledger",
         "_read_after",
         "_reader",
         "_reads",
@@ -70,6 +72,7 @@ class EntrySource:
         spawn: Spawn,
         wake: Callable[[], None],
     ) -> None:
+        self._ledger = ledger
         self._reader: EntryReader = ledger
         self._cursor = cursor
         self._config = config
@@ -361,9 +364,14 @@ class EntrySource:
         return len(run.entries)
 
     def _next_start(self) -> Position | None:
-        """Returns the next entry to read, which is neither acknowledged nor held back by a gate."""
-        cursor, kept_entries = self._cursor, self._kept
+        """Returns the next entry to read, which is neither acknowledged, aborted nor held back by a gate."""
+        cursor, kept_entries, transactions = self._cursor, self._kept, self._ledger.transactions
         while (start := self._reader.next_position(self._read_after)) is not None:
+            if transactions is not None:
+                passed = pass_aborted(transactions, cursor, start)
+                if passed is not None:
+                    self._read_after = passed
+                    continue
             kept = None if kept_entries is None else kept_entries(start.ledger_id)
             if kept is None and not cursor.has_holes:
                 return start
@@ -450,6 +458,8 @@ class EntrySource:
         return len(run.entries)
 
     def _unacked(self, run: Run) -> list[Run]:
+        if run.txn is not None:
+            settle(run, self._ledger.transactions, self._cursor)
         return [run.slice(first, last) for first, last in self._cursor.unacked_ranges(run)]
 
     def _read_on(self) -> None:
