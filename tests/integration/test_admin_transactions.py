@@ -224,4 +224,5 @@ def test_coordinators_are_shown_and_more_are_made(endpoint: Endpoint) -> None:
     assert stats[str(len(before))]["state"] == "Ready"
     assert stats[str(len(before))]["leastSigBits"] == -1
     log = rest.get(f"/coordinatorInternalStats/{len(before)}")["transactionLogStats"]
-    assert log["managedLedgerInternalStats"]["state"] == "LedgerOpened"
+    assert log["managedLedgerName"] == f"transactions/{len(before)}"
+    assert log["managedLedgerInternalStats"]["state"] == "NoLedger", "nothing was written to it yet"

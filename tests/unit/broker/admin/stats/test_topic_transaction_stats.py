@@ -19,7 +19,6 @@ from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.managed_ledger.pending_acks import CursorPending, PendingAck
-from magnetar.ledger.managed_ledger.transaction_state import OpenTransaction
 from pyroaring import BitMap
 
 OPEN, ONLY_ACKS, COMMITTED, ABORTED, UNKNOWN = (TxnId(0, each) for each in range(5))
@@ -31,10 +30,12 @@ SUB: Any = SimpleNamespace(cursor=SimpleNamespace(mark_delete=Position(7, 0)))
 class Transactions:
     """One open transaction with messages, one with acknowledgements alone, and two that ended."""
 
-    low_watermarks = {3: 17}
-
     def __init__(self) -> None:
-        self.open = {OPEN: OpenTransaction(5, Position(7, 4)), ONLY_ACKS: OpenTransaction(6)}
+        self.low_watermarks = {3: 17}
+        self.open = {
+            OPEN: SimpleNamespace(first_position=Position(7, 4)),
+            ONLY_ACKS: SimpleNamespace(first_position=None),
+        }
         self.ended = {Action.COMMIT: 1, Action.ABORT: 9}
         self.acks = CursorPending()
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from magnetar.broker.subscriptions.limits.open_transactions import blocked_s, blocking, waits_for
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import TxnId
-from magnetar.ledger.managed_ledger.transaction_state import OpenTransaction
 
 READ = Position(1, 3)
 NOW_MS = 50_500
 
 
+@dataclass
+class Opened:
+    began_ms: int
+    first_position: Position | None = None
+
+
 def ledger(
-    opened: dict[TxnId, OpenTransaction] | None,
+    opened: dict[TxnId, Opened] | None,
     following: Position | None = None,
     limit: Position = READ,
 ) -> Any:
-    def age_ms(of: OpenTransaction) -> int:
+    def age_ms(of: Opened) -> int:
         return NOW_MS - of.began_ms if of.began_ms else 0
 
     return SimpleNamespace(
@@ -31,9 +37,9 @@ def ledger(
 
 def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
     opened = {
-        TxnId(0, 16): OpenTransaction(1_000),
-        TxnId(0, 18): OpenTransaction(2_000, Position(1, 9)),
-        TxnId(0, 0): OpenTransaction(8_000, Position(1, 4)),
+        TxnId(0, 16): Opened(1_000),
+        TxnId(0, 18): Opened(2_000, Position(1, 9)),
+        TxnId(0, 0): Opened(8_000, Position(1, 4)),
     }
     found = blocking(ledger(opened))
     assert found is not None
@@ -44,16 +50,16 @@ def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
 
 
 def test_the_first_message_of_a_ledger_has_nothing_before_it() -> None:
-    opened = {TxnId(0, 1): OpenTransaction(49_000, Position(2, 0))}
+    opened = {TxnId(0, 1): Opened(49_000, Position(2, 0))}
     assert waits_for(ledger(opened, limit=Position(2, -1)), READ) == "transaction (0,1), open for 1 s"
     assert blocked_s(ledger(opened, limit=Position(2, -1))) == 1.5
 
 
 def test_nothing_waits_while_something_can_be_read_or_no_transaction_has_messages() -> None:
-    with_messages = {TxnId(0, 1): OpenTransaction(1, Position(1, 4))}
+    with_messages = {TxnId(0, 1): Opened(1, Position(1, 4))}
     assert waits_for(ledger(with_messages), READ) is not None
     assert waits_for(ledger(with_messages, Position(1, 3)), READ) is None
-    assert waits_for(ledger({TxnId(0, 1): OpenTransaction(1)}), READ) is None
+    assert waits_for(ledger({TxnId(0, 1): Opened(1)}), READ) is None
     assert waits_for(ledger({}), READ) is None
     assert waits_for(ledger(None), READ) is None
     assert blocked_s(ledger(None)) == blocked_s(ledger({})) == 0

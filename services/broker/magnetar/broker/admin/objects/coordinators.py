@@ -6,7 +6,7 @@ Coordinator n belongs to the broker that owns the bundle of partition n of the a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,12 @@ from magnetar.common.naming.txn_id import TxnId
 
 COORDINATOR: Final = "coordinatorId"
 """Query parameter that names one coordinator."""
+
+AT_ONCE: Final = 16
+"""Coordinators, or participants of a transaction, that one call asks at the same time."""
+
+OFF: Final = {503: "transactions are off (transactionCoordinatorEnabled), or the owner is moving"}
+"""The error of every route of transactions while they are off."""
 
 _OFF: Final = "This Broker is not configured with transactionCoordinatorEnabled=true."
 
@@ -100,11 +106,19 @@ async def at_owner(
     return await by_owner(partial(topic_elsewhere, cluster, topic), act)
 
 
-async def all_of(work: list[Awaitable[T]]) -> list[T]:
-    """Returns all results in order. At the first failure ends the others, and raises it."""
-    tasks = [asyncio.ensure_future(each) for each in work]
+async def all_of(work: Sequence[Awaitable[T]]) -> list[T]:
+    """Returns all results in order, with `AT_ONCE` under way at most. At the first failure ends the others,
+    and raises it.
+    """
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(each: Awaitable[T]) -> T:
+        async with slots:
+            return await each
+
+    tasks = [asyncio.ensure_future(one(each)) for each in work]
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for each in tasks:
-            each.cancel()
+        for task in tasks:
+            task.cancel()

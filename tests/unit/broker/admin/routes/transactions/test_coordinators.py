@@ -295,7 +295,7 @@ def test_the_number_of_coordinators_only_grows(serving: Serving) -> None:
         for count in (0, 1, 2):
             reason = await http.reason(406, "POST", path, count)
             assert reason.startswith("Number of transaction coordinators should be more than the current")
-        assert "at most 1000" in await http.reason(412, "POST", path, 1_001)
+        assert "at most 256" in await http.reason(412, "POST", path, 257)
         await http.reason(400, "POST", path, {"replicas": 5})
         assert found.grown == [3]
 

@@ -15,6 +15,7 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.coordinators import (
     COORDINATOR,
+    OFF,
     all_of,
     coordinator_here,
     of_each,
@@ -38,7 +39,7 @@ SLOW_MAX: Final = 1_000
 DETAILED_MAX: Final = 100
 """Slow transactions of one coordinator that are shown with their state in the participants."""
 
-COORDINATORS_MAX: Final = 1_000
+COORDINATORS_MAX: Final = 256
 """Highest number of coordinators that can be set."""
 
 _OPEN_MS: Final = "openAtLeastMs"
@@ -169,6 +170,7 @@ _NO_TRANSACTION: Final = {404: "Transaction coordinator or transaction not found
 
 
 def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> Route:
+    errors = {**OFF, **more.pop("errors", {})}
     return Route(
         object="transactions",
         method=method,
@@ -176,6 +178,7 @@ def _route(method: str, path: str, handler: Any, summary: str, **more: Any) -> R
         handler=handler,
         summary=summary,
         operation=Operation.SUPER_USER,
+        errors=errors,
         **more,
     )
 
@@ -194,7 +197,7 @@ ROUTES: Final = [
         _stats,
         "Get the statistics of one transaction coordinator, or of all of them by id.",
         query=(f"{COORDINATOR}:int",),
-        answer="Map<TransactionCoordinatorStats>",
+        answer="Any",
         errors=_NO_COORDINATOR,
     ),
     _route(

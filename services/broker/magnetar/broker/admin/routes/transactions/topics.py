@@ -7,7 +7,7 @@ from typing import Any, Final
 from aiohttp import web
 from magnetar.broker.admin.edge.call import Call, answer
 from magnetar.broker.admin.edge.routing import Route
-from magnetar.broker.admin.objects.coordinators import require_transactions, transaction_id
+from magnetar.broker.admin.objects.coordinators import OFF, require_transactions, transaction_id
 from magnetar.broker.admin.objects.topics import persistent, stored_subscription
 from magnetar.broker.admin.stats.topic_transaction_stats import (
     buffer_stats,
@@ -78,7 +78,7 @@ async def _subscription(call: Call) -> tuple[PersistentTopic, Subscription]:
 
 _TOPIC: Final = "{tenant}/{namespace}/{topic}"
 _ID: Final = "{mostSigBits}/{leastSigBits}"
-_ERRORS: Final = {405: "the topic is partitioned", 412: "invalid name"}
+_ERRORS: Final = {**OFF, 405: "the topic is partitioned", 412: "invalid name"}
 
 
 def _route(path: str, handler: Any, summary: str, type_name: str, *query: str) -> Route:
