@@ -29,6 +29,7 @@ from magnetar.broker.topics.publish.pending_publish import (
     PendingPublish,
     note_published,
     part_of,
+    run_in,
     run_of,
     storage_errors,
 )
@@ -173,9 +174,7 @@ class DeduplicatedPublishing:
             )
             self._refuse(producer, sends, error, answer)
             return
-        run = run_of(sends)
-        if txn is not None:
-            run.txn = txn
+        run = run_of(sends) if txn is None else run_in(txn, sends)
         stored = _Stored(producer, sends, run.byte_length, self._clock.monotonic(), answer, self, txn)
         try:
             self._ledger.append(run, stored)
