@@ -49,7 +49,13 @@ def error_of(answer: Any) -> str:
 
 def send_in(c: Line, txn: Ids, payload: bytes, sequence_id: int) -> None:
     """Publishes a message in a transaction, with its ids in the command and in the metadata."""
-    metadata = pb.MessageMetadata(producer_name="raw", sequence_id=sequence_id, publish_time=1, **txn)
+    metadata = pb.MessageMetadata(
+        producer_name="raw",
+        sequence_id=sequence_id,
+        publish_time=1,
+        txnid_most_bits=txn["txnid_most_bits"],
+        txnid_least_bits=txn["txnid_least_bits"],
+    )
     c.send_bytes(payload_frame(1, sequence_id, payload, metadata, **txn))
     c.expect("send_receipt", sequence_id=sequence_id)
 

@@ -219,4 +219,3 @@ class TransactionState:
         """Drops what is about ledgers before the first one that is left."""
         for ledger_id in [known for known in self._aborted if known < first_ledger_id]:
             del self._aborted[ledger_id]
-

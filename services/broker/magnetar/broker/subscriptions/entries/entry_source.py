@@ -20,7 +20,7 @@ from magnetar.broker.subscriptions.entries.replay_set import ReplaySet
 from magnetar.broker.subscriptions.filters.entry_gate import EntryGate
 from magnetar.broker.task_spawner import Spawn
 from magnetar.common.naming.position import Position
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run
 from magnetar.ledger.managed_ledger.context import ReadResult
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
@@ -34,6 +34,9 @@ LOOKED_AT_ENTRIES = 1_000
 
 _GATED_ENTRIES = 100
 """Minimum number of entries for one call of the gates."""
+
+_SPECIAL = RUN_CHUNK | RUN_MARKER
+"""Flags of runs that are not delivered whole."""
 
 _STRETCH_ENTRIES = 64
 """A read ends before a stretch of this many entries that need not be read."""
@@ -308,7 +311,7 @@ class EntrySource:
         while fresh and size < bytes_max:
             run = fresh[0]
             messages_max -= run.messages
-            if run.flags or messages_max < 0:
+            if run.flags & _SPECIAL or messages_max < 0:
                 break
             taken.append(fresh.popleft())
             size += run.byte_length
@@ -327,7 +330,7 @@ class EntrySource:
         passed = size = 0
         while replayed and len(taken) < entries_max and size < bytes_max:
             run = replayed[0]
-            if run.flags or run.message_counts is not None or len(run.entries) > 1:
+            if run.flags & _SPECIAL or run.message_counts is not None or len(run.entries) > 1:
                 break
             replayed.popleft()
             passed += 1

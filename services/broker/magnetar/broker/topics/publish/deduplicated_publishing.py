@@ -29,6 +29,7 @@ from magnetar.broker.topics.publish.pending_publish import (
     PendingPublish,
     note_published,
     part_of,
+    run_in,
     run_of,
     storage_errors,
 )
@@ -148,6 +149,8 @@ class DeduplicatedPublishing:
         while start < count:
             verdict, end = self._state.judge(producer.name, firsts, highests, start, txn)
             part = _part(sends, start, end)
+            if verdict is Verdict.NEW and self._held and self._waits(producer.name):
+                verdict = Verdict.IN_FLIGHT
             if verdict is Verdict.NEW:
                 if producer.refused_sequence_id is not None:
                     end = start + 1
@@ -171,9 +174,7 @@ class DeduplicatedPublishing:
             )
             self._refuse(producer, sends, error, answer)
             return
-        run = run_of(sends)
-        if txn is not None:
-            run.txn = txn
+        run = run_of(sends) if txn is None else run_in(txn, sends)
         stored = _Stored(producer, sends, run.byte_length, self._clock.monotonic(), answer, self, txn)
         try:
             self._ledger.append(run, stored)
@@ -264,7 +265,7 @@ class DeduplicatedPublishing:
         for producer in touched:
             _send_answers(producer)
         if names:
-            self._saved_later(0)
+            self._saved_later(1)
 
     def lost(self) -> None:
         """Handles the loss of the topic: pending requests get no answer."""
@@ -296,17 +297,35 @@ class DeduplicatedPublishing:
         producer, sends = held.producer, held.sends
         firsts, highests = counted_ids_of(sends)
         verdict, _ = self._state.judge(producer.name, firsts, highests, txn=held.txn)
-        if verdict is Verdict.IN_FLIGHT:
+        if verdict is Verdict.NEW and self._waits(producer.name):
+            verdict = Verdict.IN_FLIGHT
+        if verdict is Verdict.IN_FLIGHT and not self._is_over(producer.name):
             self._held.setdefault(producer.name, deque()).append(held)
             return
         producer.peer.publish_pending(-sends.byte_length)
         if verdict is Verdict.DUPLICATE:
             held.answer.frames = _duplicates(producer, sends)
+        elif verdict is Verdict.IN_FLIGHT:
+            error = LogFailed(
+                f"deduplication of {self._ledger.name} was switched off; send the message again"
+            )
+            self._refuse(producer, sends, error, held.answer)
+            self._on_refused(producer, 1, error)
         elif producer.peer.connected and not producer.fenced:
             self._take(producer, sends, highests[0], held.answer, held.txn)
         else:
             # Its client has disconnected, or was notified and resends the message.
             held.answer.frames = b""
+
+    def _waits(self, name: str) -> bool:
+        """Whether new messages of a name wait behind held ones: if the transaction that has a copy of those is
+        aborted, they must not be below an id that was persisted meanwhile.
+        """
+        return name in self._held and self._state.has_open(name)
+
+    def _is_over(self, name: str) -> bool:
+        """Whether a held entry would wait for a transaction whose end is no longer told."""
+        return self._retired and not self._state.in_flight(name)
 
     # Snapshots
 
@@ -351,6 +370,11 @@ class DeduplicatedPublishing:
         """Stops deduplication: finishes the runs in flight and writes no more snapshots."""
         self._retired = True
         self._stop_timer()
+        touched: dict[Producer, None] = {}
+        for name in list(self._held):
+            self._decide_held(name, touched)
+        for producer in touched:
+            _send_answers(producer)
 
     def close(self) -> None:
         """Writes a snapshot with every later confirmation, because the topic closes and should replay

@@ -167,6 +167,11 @@ class DeduplicationState:
         producer = self._producers.get(name)
         return producer is not None and bool(producer.in_flight)
 
+    def has_open(self, name: str) -> bool:
+        """True while messages of this name are in open transactions."""
+        producer = self._producers.get(name)
+        return producer is not None and producer.open is not None
+
     def judge(
         self,
         name: str,

@@ -7,7 +7,7 @@ from functools import partial
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.publish.client_refusals import RefusedMessage
 from magnetar.broker.topics.publish.deduplicated_publishing import DeduplicatedPublishing
-from magnetar.broker.topics.publish.pending_publish import PendingPublish, run_of
+from magnetar.broker.topics.publish.pending_publish import PendingPublish, run_in
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.publish_gate import PublishGate, TerminatedGate
 from magnetar.broker.topics.publish.refusals import Refusals
@@ -37,6 +37,8 @@ class TransactionalPublishing:
         self._stats = stats
         self._clock = clock
         self._enabled = enabled
+        if enabled:
+            ledger.use_transactions()
 
     def publish(
         self,
@@ -62,8 +64,7 @@ class TransactionalPublishing:
             self._append(txn, producer, sends)
 
     def _append(self, txn: TxnId, producer: Producer, sends: SendRun) -> None:
-        run = run_of(sends)
-        run.txn = txn
+        run = run_in(txn, sends)
         pending = PendingPublish(producer, sends, run.byte_length, self._clock.monotonic())
         try:
             self._ledger.append(run, pending)
