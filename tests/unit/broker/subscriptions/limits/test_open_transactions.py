@@ -23,15 +23,14 @@ class Opened:
 def ledger(
     opened: dict[TxnId, Opened] | None,
     following: Position | None = None,
-    limit: Position = READ,
+    stored: Position | None = Position(1, 4),
 ) -> Any:
-    def age_ms(of: Opened) -> int:
-        return NOW_MS - of.began_ms if of.began_ms else 0
-
     return SimpleNamespace(
-        transactions=None if opened is None else SimpleNamespace(open=opened, age_ms=age_ms),
+        transactions=None if opened is None else SimpleNamespace(open=opened),
         next_position=lambda after: following,
-        read_limit=lambda: limit,
+        next_stored=lambda after: stored,
+        read_limit=lambda: READ,
+        now_ms=lambda: NOW_MS,
     )
 
 
@@ -51,14 +50,15 @@ def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
 
 def test_the_first_message_of_a_ledger_has_nothing_before_it() -> None:
     opened = {TxnId(0, 1): Opened(49_000, Position(2, 0))}
-    assert waits_for(ledger(opened, limit=Position(2, -1)), READ) == "transaction (0,1), open for 1 s"
-    assert blocked_s(ledger(opened, limit=Position(2, -1))) == 1.5
+    assert waits_for(ledger(opened, stored=Position(2, 0)), READ) == "transaction (0,1), open for 1 s"
+    assert blocked_s(ledger(opened, stored=Position(2, 0))) == 1.5
 
 
 def test_nothing_waits_while_something_can_be_read_or_no_transaction_has_messages() -> None:
     with_messages = {TxnId(0, 1): Opened(1, Position(1, 4))}
     assert waits_for(ledger(with_messages), READ) is not None
     assert waits_for(ledger(with_messages, Position(1, 3)), READ) is None
+    assert waits_for(ledger(with_messages, stored=None), READ) is None
     assert waits_for(ledger({TxnId(0, 1): Opened(1)}), READ) is None
     assert waits_for(ledger({}), READ) is None
     assert waits_for(ledger(None), READ) is None

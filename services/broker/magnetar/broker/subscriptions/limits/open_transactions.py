@@ -9,19 +9,16 @@ from magnetar.ledger.managed_ledger.transaction_state import OpenTransaction
 
 
 def blocking(ledger: ManagedLedger) -> tuple[TxnId, OpenTransaction] | None:
-    """Returns the open transaction whose first message is the first one after the limit of reads; None
-    without one.
-
-    Transactions are in the order in which they began here, so it is found early.
+    """Returns the open transaction whose first message is the first entry that may not be read; None without
+    one. Transactions are in the order in which they began here, so it is found early.
     """
     if ledger.transactions is None:
         return None
-    limit = ledger.read_limit()
-    for txn, opened in ledger.transactions.open.items():
-        first = opened.first_position
-        if first is not None and (first.ledger_id, first.entry_id - 1) == limit:
-            return txn, opened
-    return None
+    first = ledger.next_stored(ledger.read_limit())
+    if first is None:
+        return None
+    opened = ledger.transactions.open.items()
+    return next(((txn, each) for txn, each in opened if each.first_position == first), None)
 
 
 def blocked_s(ledger: ManagedLedger) -> float:
@@ -29,16 +26,18 @@ def blocked_s(ledger: ManagedLedger) -> float:
     begin is not known.
     """
     found = blocking(ledger)
-    if ledger.transactions is None or found is None:
-        return 0.0
-    return ledger.transactions.age_ms(found[1]) / 1000
+    return 0.0 if found is None else _age_ms(ledger, found[1]) / 1000
 
 
 def waits_for(ledger: ManagedLedger, after: Position) -> str | None:
     """Describes the transaction behind which nothing after a position can be read; None for none."""
     found = blocking(ledger)
-    if ledger.transactions is None or found is None or ledger.next_position(after) is not None:
+    if found is None or ledger.next_position(after) is not None:
         return None
     txn, opened = found
-    age_s = ledger.transactions.age_ms(opened) // 1000
+    age_s = _age_ms(ledger, opened) // 1000
     return f"transaction {txn}, open for {age_s} s" if opened.began_ms else f"transaction {txn}"
+
+
+def _age_ms(ledger: ManagedLedger, opened: OpenTransaction) -> int:
+    return max(0, ledger.now_ms() - opened.began_ms) if opened.began_ms else 0
