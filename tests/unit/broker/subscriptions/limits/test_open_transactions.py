@@ -11,6 +11,7 @@ from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import TxnId
 
 READ = Position(1, 3)
+FIRST = Position(1, 4)
 NOW_MS = 50_500
 
 
@@ -23,7 +24,7 @@ class Opened:
 def ledger(
     opened: dict[TxnId, Opened] | None,
     following: Position | None = None,
-    stored: Position | None = Position(1, 4),
+    stored: Position | None = FIRST,
 ) -> Any:
     return SimpleNamespace(
         transactions=None if opened is None else SimpleNamespace(open=opened),
