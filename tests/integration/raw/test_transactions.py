@@ -158,17 +158,15 @@ def test_messages_are_delivered_after_the_commit_and_never_after_an_abort(
 
 
 def test_an_end_in_a_topic_by_a_super_user_settles_it(endpoint: Endpoint, topic: str) -> None:
-    with line(endpoint) as c:
+    with line(endpoint) as c, line(endpoint) as consuming:
+        consuming.subscribe(topic)
+        consuming.flow(10)
         c.open_producer(topic)
-        c.subscribe(topic)
-        c.flow(10)
-        txn = begin(c)
-        send_in(
-            c, txn, b"in", 0
-        )  # not registered with the coordinator, which therefore does not tell the topic
-        c.expect_quiet()
+        txn = begin(c)  # its coordinator does not hear of the topic, and does not tell it
+        send_in(c, txn, b"in", 0)
+        consuming.expect_quiet()
         assert error_of(ask(c, "endTxnOnPartition", topic=topic, txn_action="COMMIT", **txn)) == ""
-        assert payloads(c.expect_messages(1)) == [b"in"]
+        assert payloads(consuming.expect_messages(1)) == [b"in"]
         answer = ask(c, "endTxnOnPartition", topic=topic, txn_action="ABORT", **txn)
         assert error_of(answer) == "InvalidTxnStatus"
 

@@ -157,6 +157,10 @@ class PersistentTopic(Topic):
     ) -> None:
         """Makes the end of a transaction take effect for producers and subscriptions; it is durable."""
         self.publishing.transaction_ended(txn, action)
+        for cursor, acked in acks:
+            subscription = self.subscriptions.get(cursor.name)
+            if subscription is not None:
+                subscription.transaction_ended(action, acked)
         self.subscriptions.read_limit_moved()
 
     def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
