@@ -22,6 +22,7 @@ from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.consumers.holders import holder_of, take_through
 from magnetar.broker.subscriptions.delivery.delivery import Delivery, DispatchRateGate, limited_step
 from magnetar.broker.subscriptions.delivery.outlet import Outlet
+from magnetar.broker.subscriptions.entries.aborted_entries import settle_next
 from magnetar.broker.subscriptions.entries.compacted_source import CompactedSource
 from magnetar.broker.subscriptions.entries.entry_reader import EntryReader
 from magnetar.broker.subscriptions.entries.entry_source import EntrySource
@@ -407,11 +408,19 @@ class Subscription(WithMembers):
         acknowledgement.
         """
         cursor = self.cursor
+        settle_next(self._ledger, cursor)
         if cursor.backlog() or (cursor.reads_view and self._ledger.compaction.has_after(cursor.mark_delete)):
             return
         for consumer in self.consumers:
             if not consumer.told_of_end:
                 consumer.tell_of_end()
+
+    def read_limit_moved(self) -> None:
+        """Delivers what a transaction held back until its end; entries that it aborted are settled."""
+        settle_next(self._ledger, self.cursor)
+        if self._ledger.terminated:
+            self.tell_of_end()
+        self.wake()
 
     def _report_unacked(self, limit: BrokerUnackedLimit) -> None:
         limit.report(self, self.unacked_messages if self._members.individual else 0)

@@ -107,6 +107,7 @@ class PersistentTopic(Topic):
             context.config.deduplication,
             context.clock,
             context.spawn,
+            transactions_enabled=context.config.transactions.enabled,
         )
         await self.publishing.begin()
 
