@@ -120,7 +120,7 @@ class CursorPending:
         return self._cumulative
 
     def check(self, txn: TxnId, asked: PendingAck, acks: AckState) -> None:
-        """Raises TransactionConflict unless the transaction may acknowledge all of it in the cursor `acks`."""
+        """Raises TransactionConflict unless the transaction may acknowledge all of it in the cursor."""
         if asked.cumulative is not None:
             self._check_cumulative(txn, asked.cumulative, acks)
             return
