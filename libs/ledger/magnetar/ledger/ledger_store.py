@@ -21,6 +21,9 @@ RUN_CHUNK: Final = 1
 RUN_MARKER: Final = 2
 """Run flag: its entries are markers, skipped in dispatch and in counts of messages."""
 
+RUN_TXN: Final = 4
+"""Run flag: its entries belong to one transaction, whose id is in the run's envelope."""
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerRef:
@@ -44,8 +47,8 @@ class Run:
     - `publish_time_ms`: when the broker took it, ms since 1970 UTC;
     - `first_index`: the topic-wide index of its first message;
     - `message_counts`: messages by entry, None when every entry is one message;
-    - `flags`: RUN_CHUNK, RUN_MARKER;
-    - `txn`: the transaction of all its entries, None without one.
+    - `flags`: RUN_CHUNK, RUN_MARKER, RUN_TXN;
+    - `txn`: the transaction of all its entries, None without one; RUN_TXN is set when such a run is stored.
 
     `ledger_id` and `first_entry_id` are set by `LedgerWriter.append` or by the reader; -1 before.
     """

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from magnetar.common.errors import LedgerClosed, MetadataError, StorageError, TopicTerminated
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
@@ -36,8 +37,7 @@ from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplicatio
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
 from magnetar.ledger.managed_ledger.topic_head import EditT, RaisedEpoch
 from magnetar.ledger.managed_ledger.topic_offload import TopicOffload
-from magnetar.ledger.managed_ledger.topic_transactions import Ended, TopicTransactions, ignore_end
-from magnetar.ledger.managed_ledger.topic_transactions import TopicTransactions
+from magnetar.ledger.managed_ledger.topic_transactions import Acks, Ended, TopicTransactions, ignore_end
 from magnetar.ledger.managed_ledger.transaction_state import TransactionState
 
 log = get_logger(__name__)
@@ -46,10 +46,9 @@ log = get_logger(__name__)
 class ManagedLedger(TopicOffload):
     """One loaded topic's storage; created by `open_managed_ledger`, used on one event loop.
 
-    `deduplication` holds its deduplication state, `transactions` its transactions; None if there never were
-    any. `max_read_position` limits reads to what is before the first open transaction; None: no limit.
-    `on_transaction_ended` is called for each transaction that ended here, once it is durable and more may be
-    readable; the topic sets it.
+    `deduplication` holds its deduplication state. `max_read_position` limits reads to what is before the first
+    open transaction; None: no limit. `on_transaction_ended` is called for each transaction that ended here, once
+    that is durable and more may be readable; the topic sets it.
     """
 
     __slots__ = (
@@ -71,7 +70,6 @@ class ManagedLedger(TopicOffload):
         "retention",
         "terminated",
         "topic_epoch",
-        "transactions",
     )
 
     def __init__(
@@ -84,7 +82,6 @@ class ManagedLedger(TopicOffload):
         self.topic_epoch = head.topic_epoch
         self.properties = dict(head.properties)
         self.max_read_position: Position | None = None
-        self.transactions: TopicTransactions | None = None
         self.on_transaction_ended: Ended = ignore_end
         self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
@@ -111,9 +108,9 @@ class ManagedLedger(TopicOffload):
         self.append: Callable[[Run, object], None] = self._appender.append
         """Accepts a run; the listener gets it with the second argument once it is durable. A plain call that
         never waits and never calls back from inside; sets the run's publish time and first index. While no
-        ledger is open the run queues, within a limit. Raises LogFull, LogFailed, Backpressure or OwnershipLost
-        at once, and with transactions in use TransactionNotAllowed; then the run was not accepted. Before the
-        first run in a transaction `use_transactions` has to be called.
+        ledger is open the run queues, within a limit. Raises LogFull, LogFailed, Backpressure or
+        OwnershipLost at once, and TransactionNotAllowed if the run's transaction is over here; then the run
+        was not accepted. Call `use_transactions` before the first run in a transaction.
         """
         self._cursors = TopicCursors(name, topic.spans, topic.cursors)
         self._cursor_ledger = self._cursors.ledger = CursorLedger(
@@ -368,10 +365,6 @@ class ManagedLedger(TopicOffload):
             return
         self._cursor_ledger.flush(done)
 
-    def use_transactions(self) -> TopicTransactions:
-        """Returns `transactions`, created if necessary for a first one."""
-        raise NotImplementedError
-
     @property
     def delays(self) -> TopicDelays | None:
         """The topic's delayed entries; None if there never were any."""
@@ -547,6 +540,8 @@ class ManagedLedger(TopicOffload):
         try:
             await self._drained()
             self._appender.retire()
+            if self._transactions is not None:
+                self._transactions.leave()
             if self._lost is None:
                 self._cursor_ledger.leave()  # runs beside the ledger's closing, because requests are waiting
             self._kick()
@@ -675,8 +670,8 @@ class _TransactionalTopic:
     def block(self, error: StorageError) -> None:
         self._ledger._appender.block(error)
 
-    def record(self, changes: Sequence[pb.Change], cursor: Cursor | None) -> None:
-        self._ledger._cursor_ledger.record(changes, cursor)
+    def record(self, changes: Sequence[pb.Change]) -> None:
+        self._ledger._cursor_ledger.record(changes)
 
     def flush(self, done: Done) -> None:
         self._ledger.flush_cursors(done)
@@ -691,6 +686,8 @@ class _TransactionalTopic:
         cursors = self._ledger._cursors.by_name.values()
         return next((each for each in cursors if each.durable and each.cursor_id == cursor_id), None)
 
-    def last_before(self, position: Position) -> Position | None:
-        earlier = [span for span in self._ledger.spans.spans if span.ref.id < position.ledger_id]
-        return earlier[-1].last_position if earlier else None
+    def floor(self, position: Position) -> Position | None:
+        return self._ledger._spans.floor(position)
+
+    def ended(self, txn: TxnId, action: Action, acks: Acks) -> None:
+        self._ledger.on_transaction_ended(txn, action, acks)
