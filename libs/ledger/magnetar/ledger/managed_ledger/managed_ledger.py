@@ -46,9 +46,9 @@ log = get_logger(__name__)
 class ManagedLedger(TopicOffload):
     """One loaded topic's storage; created by `open_managed_ledger`, used on one event loop.
 
-    `deduplication` holds its deduplication state. `max_read_position` limits reads to what is before the first
-    open transaction; None: no limit. `on_transaction_ended` is called for each transaction that ended here, once
-    that is durable and more may be readable; the topic sets it.
+    `deduplication` holds its deduplication state. `max_read_position` limits reads to what is before the
+    first open transaction; None: no limit. `on_transaction_ended` is called for each transaction that ended
+    here, once that is durable and more may be readable; the topic sets it.
     """
 
     __slots__ = (

@@ -37,8 +37,8 @@ Done = Callable[[MagnetarError | None], None]
 Acks = Sequence[tuple[Cursor, PendingAck]]
 
 Ended = Callable[[TxnId, Action, Acks], None]
-"""Called with a transaction that has ended, and its acknowledgements by cursor. After a commit they are in the
-cursors' state, after an abort they are given back.
+"""Called with a transaction that has ended, and its acknowledgements by cursor. After a commit they are in
+the cursors' state, after an abort they are given back.
 """
 
 
