@@ -46,9 +46,7 @@ def persisted(*names: str, **options: int) -> DeduplicationState:
     return result
 
 
-def judge(
-    what: DeduplicationState, *ids: int, name: str = "a", txn: TxnId | None = None
-) -> list[Verdict]:
+def judge(what: DeduplicationState, *ids: int, name: str = "a", txn: TxnId | None = None) -> list[Verdict]:
     """Verdicts of the entries of one run, none of which is taken."""
     verdicts: list[Verdict] = []
     while len(verdicts) < len(ids):

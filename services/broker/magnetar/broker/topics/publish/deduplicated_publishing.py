@@ -306,7 +306,9 @@ class DeduplicatedPublishing:
         if verdict is Verdict.DUPLICATE:
             held.answer.frames = _duplicates(producer, sends)
         elif verdict is Verdict.IN_FLIGHT:
-            error = LogFailed(f"deduplication of {self._ledger.name} was switched off; send the message again")
+            error = LogFailed(
+                f"deduplication of {self._ledger.name} was switched off; send the message again"
+            )
             self._refuse(producer, sends, error, held.answer)
             self._on_refused(producer, 1, error)
         elif producer.peer.connected and not producer.fenced:
