@@ -92,6 +92,9 @@ class FakeLedger:
     def deduplication(self) -> FakeLedger:
         return self
 
+    def use_transactions(self) -> None:
+        pass
+
     def save(self) -> None:
         self.saves += 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.policies.effective_policies import EffectivePolicies
@@ -24,11 +24,14 @@ from magnetar.broker.topics.topic_context import TopicContext
 from magnetar.common.errors import OwnershipLost, StorageError
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.offload_figures import offloaded_bytes
+from magnetar.ledger.managed_ledger.pending_acks import PendingAck
 
 log = get_logger(__name__)
 
@@ -109,6 +112,7 @@ class PersistentTopic(Topic):
             context.spawn,
             transactions_enabled=context.config.transactions.enabled,
         )
+        ledger.on_transaction_ended = self._transaction_ended
         await self.publishing.begin()
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
@@ -145,6 +149,13 @@ class PersistentTopic(Topic):
         """Sends the receipts of durable runs, and wakes the subscriptions."""
         self.publishing.confirmed(publishes)
         self.subscriptions.wake(publishes[0][0])
+
+    def _transaction_ended(
+        self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]
+    ) -> None:
+        """Counts or forgets what the transaction published, and delivers what had to wait for its end."""
+        self.publishing.transaction_ended(txn, action)
+        self.subscriptions.read_limit_moved()
 
     def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
         """Sends errors for runs that storage has refused: none of their entries is stored."""

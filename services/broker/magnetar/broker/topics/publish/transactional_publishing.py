@@ -37,6 +37,8 @@ class TransactionalPublishing:
         self._stats = stats
         self._clock = clock
         self._enabled = enabled
+        if enabled:
+            ledger.use_transactions()
 
     def publish(
         self,
