@@ -120,7 +120,7 @@ class CursorPending:
         return self._cumulative
 
     def check(self, txn: TxnId, asked: PendingAck, acks: AckState) -> None:
-        """Raises TransactionConflict if the transaction may not acknowledge all of it; `acks` is the cursor."""
+        """Raises TransactionConflict if the transaction may not acknowledge all of it. `acks`: the cursor."""
         if asked.cumulative is not None:
             self._check_cumulative(txn, asked.cumulative, acks)
             return
@@ -162,8 +162,8 @@ class CursorPending:
             holder, own = self._cumulative
             if holder != txn:
                 raise TransactionConflict(
-                    f"transaction {txn} cannot acknowledge cumulatively up to {position}: transaction {holder} "
-                    f"does so up to {own}; commit or abort that one first"
+                    f"transaction {txn} cannot acknowledge cumulatively up to {position}: transaction "
+                    f"{holder} does so up to {own}; commit or abort that one first"
                 )
         if own is not None and position < own:
             raise TransactionConflict(

@@ -1,4 +1,4 @@
-"""The records of a topic's transactions in its cursor ledger: pending acknowledgements, outcomes, progress."""
+"""The records of a topic's transactions in its cursor ledger: acknowledgements, outcomes, progress."""
 
 from __future__ import annotations
 

@@ -89,9 +89,7 @@ class TransactionState:
     # Entries
 
     def is_over(self, txn: TxnId) -> bool:
-        """Whether nothing may be added to the transaction here: it ended, also where that is forgotten."""
-        if txn in self._open:
-            return False
+        """Whether nothing may be added to the transaction: it ended here, or everywhere."""
         return txn in self._outcomes or txn.least <= self.low_watermarks.get(txn.most, -1)
 
     def begin(self, txn: TxnId, now_ms: int) -> OpenTransaction:
@@ -219,4 +217,3 @@ class TransactionState:
         """Drops what is about ledgers before the first one that is left."""
         for ledger_id in [known for known in self._aborted if known < first_ledger_id]:
             del self._aborted[ledger_id]
-
