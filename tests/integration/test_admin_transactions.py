@@ -79,17 +79,17 @@ def begin(c: Line, endpoint: Endpoint, topic: str) -> Transaction:
     )
     c.send_bytes(payload_frame(1, 1, b"inside", metadata, **ids))
     inside = c.expect("send_receipt", sequence_id=1).position
-    ledger, entry = plain
-    c.request(
-        "ack",
-        consumer_id=1,
-        ack_type="Individual",
-        message_id=[{"ledgerId": ledger, "entryId": entry}],
-        **ids,
-    )
-    assert not c.expect("ackResponse").command.HasField("error")
+    acknowledge(c, plain, ids)
     rest = Rest(endpoint, root="/admin/v3/transactions")
     return Transaction(rest, topic, begun.txnid_least_bits, plain, inside)
+
+
+def acknowledge(c: Line, position: tuple[int, int], ids: dict[str, int]) -> None:
+    """Acknowledges a message in a transaction."""
+    ledger, entry = position
+    ids_of_message = [{"ledgerId": ledger, "entryId": entry}]
+    c.request("ack", consumer_id=1, ack_type="Individual", message_id=ids_of_message, **ids)
+    assert not c.expect("ackResponse").command.HasField("error")
 
 
 def run_admin(endpoint: Endpoint, *arguments: str) -> str:
@@ -148,6 +148,23 @@ def test_statistics_name_the_transaction_that_a_subscription_waits_for(
         assert txn.in_buffer() == {"aborted": False}
         assert txn.rest.get(f"/transactionMetadata/0/{txn.least}")["status"] == "COMMITTED"
         assert txn.rest.call("POST", f"/abortTransaction/0/{txn.least}").status == 409
+
+
+def test_statistics_name_the_transaction_that_acknowledges_the_rest(endpoint: Endpoint, topic: str) -> None:
+    with line(endpoint) as c:
+        txn = begin(c, endpoint, topic)
+        assert txn.rest.call("POST", f"/abortTransaction/0/{txn.least}").status == 204
+        c.expect("message")
+        c.request("newTxn", tc_id=0, txn_ttl_seconds=TTL_MS)
+        least = c.expect("newTxnResponse").command.txnid_least_bits
+        ids = {"txnid_most_bits": 0, "txnid_least_bits": least}
+        c.request("addSubscriptionToTxn", subscription=[{"topic": topic, "subscription": "sub"}], **ids)
+        c.expect("addSubscriptionToTxnResponse")
+        acknowledge(c, txn.plain, ids)
+        why = txn.stats()["subscriptions"]["sub"]["whyNotDispatching"]
+        assert why.startswith(f"waits for transaction (0,{least}), open for "), why
+        assert why.endswith(", in which messages are acknowledged"), why
+        assert txn.rest.call("POST", f"/abortTransaction/0/{least}").status == 204
 
 
 def test_an_operator_finds_and_aborts_a_slow_transaction(endpoint: Endpoint, topic: str) -> None:

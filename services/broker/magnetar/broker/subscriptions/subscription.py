@@ -206,7 +206,9 @@ class Subscription(WithMembers):
             paused_by=None if self._delivery is None else self._delivery.paused_by,
             throttled_by=None if self.dispatch_rate is None else self.dispatch_rate.throttled_by,
             reading=self._source is not None and self._source.reading,
-            waits_for=None if self._source is None else waits_for(self._ledger, self._source.read_position),
+            waits_for=None
+            if self._source is None
+            else waits_for(self._ledger, self.cursor, self._source.read_position),
             unacked_limit_reached=self.blocked_on_unacked,
             delayed=self.delayed,
             due_in_ms=None if self._ledger.delays is None else self._ledger.delays.due_in_ms,

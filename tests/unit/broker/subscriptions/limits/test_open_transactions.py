@@ -12,6 +12,7 @@ from magnetar.common.naming.txn_id import TxnId
 
 READ = Position(1, 3)
 FIRST = Position(1, 4)
+CURSOR: Any = None
 NOW_MS = 50_500
 
 
@@ -25,9 +26,11 @@ def ledger(
     opened: dict[TxnId, Opened] | None,
     following: Position | None = None,
     stored: Position | None = FIRST,
+    acknowledges: TxnId | None = None,
 ) -> Any:
+    pending = SimpleNamespace(transactions={} if acknowledges is None else {acknowledges: None})
     return SimpleNamespace(
-        transactions=None if opened is None else SimpleNamespace(open=opened),
+        transactions=None if opened is None else SimpleNamespace(open=opened, pending=lambda cursor: pending),
         next_position=lambda after: following,
         next_stored=lambda after: stored,
         read_limit=lambda: READ,
@@ -44,23 +47,31 @@ def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
     found = blocking(ledger(opened))
     assert found is not None
     assert found[0] == TxnId(0, 0)
-    assert waits_for(ledger(opened), READ) == "transaction (0,0), open for 42 s"
+    assert waits_for(ledger(opened), CURSOR, READ) == "transaction (0,0), open for 42 s"
     opened[TxnId(0, 0)].began_ms = 0
-    assert waits_for(ledger(opened), READ) == "transaction (0,0)"
+    assert waits_for(ledger(opened), CURSOR, READ) == "transaction (0,0)"
 
 
 def test_the_first_message_of_a_ledger_has_nothing_before_it() -> None:
     opened = {TxnId(0, 1): Opened(49_000, Position(2, 0))}
-    assert waits_for(ledger(opened, stored=Position(2, 0)), READ) == "transaction (0,1), open for 1 s"
+    assert waits_for(ledger(opened, stored=Position(2, 0)), CURSOR, READ) == "transaction (0,1), open for 1 s"
     assert blocked_s(ledger(opened, stored=Position(2, 0))) == 1.5
 
 
 def test_nothing_waits_while_something_can_be_read_or_no_transaction_has_messages() -> None:
     with_messages = {TxnId(0, 1): Opened(1, Position(1, 4))}
-    assert waits_for(ledger(with_messages), READ) is not None
-    assert waits_for(ledger(with_messages, Position(1, 3)), READ) is None
-    assert waits_for(ledger(with_messages, stored=None), READ) is None
-    assert waits_for(ledger({TxnId(0, 1): Opened(1)}), READ) is None
-    assert waits_for(ledger({}), READ) is None
-    assert waits_for(ledger(None), READ) is None
+    assert waits_for(ledger(with_messages), CURSOR, READ) is not None
+    assert waits_for(ledger(with_messages, Position(1, 3)), CURSOR, READ) is None
+    assert waits_for(ledger(with_messages, stored=None), CURSOR, READ) is None
+    assert waits_for(ledger({TxnId(0, 1): Opened(1)}), CURSOR, READ) is None
+    assert waits_for(ledger({}), CURSOR, READ) is None
+    assert waits_for(ledger(None), CURSOR, READ) is None
     assert blocked_s(ledger(None)) == blocked_s(ledger({})) == 0
+
+
+def test_without_a_message_behind_the_limit_the_one_that_acknowledges_is_named() -> None:
+    opened = {TxnId(0, 1): Opened(48_000)}
+    found = waits_for(ledger(opened, stored=None, acknowledges=TxnId(0, 1)), CURSOR, READ)
+    assert found == "transaction (0,1), open for 2 s, in which messages are acknowledged"
+    following = ledger(opened, Position(1, 3), stored=None, acknowledges=TxnId(0, 1))
+    assert waits_for(following, CURSOR, READ) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import TxnId
+from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.transaction_state import OpenTransaction
 
@@ -29,12 +30,26 @@ def blocked_s(ledger: ManagedLedger) -> float:
     return 0.0 if found is None else _age_ms(ledger, found[1]) / 1000
 
 
-def waits_for(ledger: ManagedLedger, after: Position) -> str | None:
-    """Describes the transaction behind which nothing after a position can be read; None for none."""
-    found = blocking(ledger)
-    if found is None or ledger.next_position(after) is not None:
+def waits_for(ledger: ManagedLedger, cursor: Cursor, after: Position) -> str | None:
+    """Describes the transaction that keeps a subscription from getting more; None for none.
+
+    Nothing after its read position `after` can be read; what it has read is acknowledged, or acknowledged in
+    that transaction.
+    """
+    transactions = ledger.transactions
+    if transactions is None or ledger.next_position(after) is not None:
         return None
-    txn, opened = found
+    found = blocking(ledger)
+    if found is not None:
+        return _described(ledger, *found)
+    pending = transactions.pending(cursor)
+    txn = None if pending is None else next(iter(pending.transactions), None)
+    if txn is None or txn not in transactions.open:
+        return None
+    return f"{_described(ledger, txn, transactions.open[txn])}, in which messages are acknowledged"
+
+
+def _described(ledger: ManagedLedger, txn: TxnId, opened: OpenTransaction) -> str:
     age_s = _age_ms(ledger, opened) // 1000
     return f"transaction {txn}, open for {age_s} s" if opened.began_ms else f"transaction {txn}"
 
