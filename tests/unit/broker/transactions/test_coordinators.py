@@ -108,6 +108,8 @@ def test_a_coordinator_of_another_broker_is_not_loaded() -> None:
         broker.ownership.lost = {1}
         with pytest.raises(ServiceNotReady):
             await broker.coordinators.connect(1)
+        with pytest.raises(TransactionCoordinatorNotFound):
+            await broker.coordinators.of(1)
         assert await broker.process.metadata.get(KEYS.transaction_log_head(1)) is None
 
     in_a_broker(scenario)
