@@ -33,7 +33,7 @@ class FakeClock:
 
 @dataclass(eq=False)
 class FakePeer:
-    """`answers`: (sequence id, "stored", "duplicate" or "refused"), in the order of the wire."""
+    """`answers`: (sequence id, "stored", "duplicate" or "refused"), and (-1, "closed"), in the order of the wire."""
 
     connected: bool = True
     listener: str | None = None
@@ -52,6 +52,9 @@ class FakePeer:
             data = data[end:]
             if command.type == pb.BaseCommand.SEND_ERROR:
                 self.answers.append((command.send_error.sequence_id, "refused"))
+                continue
+            if command.type == pb.BaseCommand.CLOSE_PRODUCER:
+                self.answers.append((-1, "closed"))
                 continue
             receipt = command.send_receipt
             stored = receipt.message_id.entryId != 2**64 - 1
@@ -88,6 +91,9 @@ class FakeLedger:
     @property
     def deduplication(self) -> FakeLedger:
         return self
+
+    def use_transactions(self) -> None:
+        pass
 
     def save(self) -> None:
         self.saves += 1

@@ -286,6 +286,8 @@ class ManagedLedger(TopicOffload):
         self._cursor_ledger.transactions = transactions.record
         self._appender.report_to(self._on_confirmed_in_transactions, self._on_refused_in_transactions)
         self.append = transactions.append
+        if state is None:
+            transactions.introduce()
         return transactions
 
     def _on_confirmed_in_transactions(self, publishes: list[Publish]) -> None:
@@ -542,6 +544,8 @@ class ManagedLedger(TopicOffload):
         try:
             await self._drained()
             self._appender.retire()
+            if self._transactions is not None:
+                self._transactions.leave()
             if self._lost is None:
                 self._cursor_ledger.leave()  # runs beside the ledger's closing, because requests are waiting
             self._kick()
@@ -561,10 +565,10 @@ class ManagedLedger(TopicOffload):
         self._lost = error
         self._appender.stop(error)
         self._appender.retire()
-        self._cursor_ledger.fail(error)
-        self._head.fail_edits(error)
         if self._transactions is not None:
             self._transactions.fail(error)
+        self._cursor_ledger.fail(error)
+        self._head.fail_edits(error)
         self._fail_leaving(error)
         if self._compaction is not None:
             self._compaction.fail(error)
@@ -625,6 +629,11 @@ class _CompactedTopic:
 
     def read_limit(self) -> Position:
         return self._ledger.read_limit()
+
+    @property
+    def is_aborted(self) -> Callable[[int, int], bool] | None:
+        transactions = self._ledger.transactions
+        return None if transactions is None else transactions.is_aborted
 
     def context(self) -> ManagedLedgerContext:
         return self._ledger._appender.ctx

@@ -318,8 +318,8 @@ class DeduplicatedPublishing:
             held.answer.frames = b""
 
     def _waits(self, name: str) -> bool:
-        """Whether new messages of a name wait behind held ones: if the transaction that has a copy of those is
-        aborted, they must not be below an id that was persisted meanwhile.
+        """Whether new messages of a name wait behind held ones: if the transaction with the copies of those
+        is aborted, they must not be below an id that was persisted meanwhile.
         """
         return name in self._held and self._state.has_open(name)
 

@@ -6,8 +6,8 @@ flight and is held until the result is known. Batches are judged by their first 
 Of a chunked message only the last chunk is judged and recorded, because all chunks have the same id.
 
 The ids of an open transaction count as in flight until it ends, also when its messages are durable: a commit
-persists them, an abort forgets them. Sent again by the same transaction they are duplicates at once, since its
-client commits only after all receipts.
+persists them, an abort forgets them. Sent again by the same transaction they are duplicates at once, since
+its client commits only after all receipts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Publishing in transactions: messages are stored at once, and delivered when their transaction is committed."""
+"""Publishing in transactions: messages are stored at once, and delivered once theirs is committed."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class TransactionalPublishing:
         self._stats = stats
         self._clock = clock
         self._enabled = enabled
+        if enabled:
+            ledger.use_transactions()
 
     def publish(
         self,

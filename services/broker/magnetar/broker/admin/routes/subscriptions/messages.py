@@ -1,7 +1,7 @@
 """Routes that return single messages: the payload in the body, the metadata in headers.
 
-Messages of open and aborted transactions are returned as well, and two headers tell: clients that read committed
-messages only skip them.
+Messages of open and aborted transactions are returned as well, and two headers tell: a client that wants only
+committed messages skips them.
 """
 
 from __future__ import annotations
