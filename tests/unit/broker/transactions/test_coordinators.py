@@ -45,7 +45,7 @@ class FakeOwnership:
 
     async def claim(self, name: TopicName) -> None: ...
 
-    async def where(self, name: TopicName, listener: str = "") -> None: ...  # type: ignore[override]
+    async def where(self, name: TopicName, listener: str = "") -> None: ...
 
 
 @dataclass
@@ -188,13 +188,13 @@ def test_a_bundle_takes_its_coordinators_with_it_and_leaves_the_others() -> None
 
 def test_a_load_in_progress_ends_with_its_bundle() -> None:
     async def scenario(broker: Broker) -> None:
-        for leave in (
-            broker.coordinators.close_bundle,
-            lambda *bundle: asyncio.sleep(0, broker.coordinators.bundle_lost(*bundle)),
-        ):
+        for is_lost in (False, True):
             connecting = asyncio.ensure_future(broker.coordinators.connect(0))
             await until(lambda: broker.coordinators.loading)
-            await leave(NAMESPACE, EVERYTHING)
+            if is_lost:
+                broker.coordinators.bundle_lost(NAMESPACE, EVERYTHING)
+            else:
+                await broker.coordinators.close_bundle(NAMESPACE, EVERYTHING)
             with pytest.raises(ServiceNotReady, match="is moving; look it up again"):
                 await connecting
             assert broker.coordinators.loading == []
