@@ -37,6 +37,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.compacted.figures import CompactionProgress, CompactionResult, ViewEnd, ViewFigures
 from magnetar.ledger.compacted.pace import RunPace
 from magnetar.ledger.compacted.settings import CompactionSettings
+from magnetar.ledger.compacted.tail_scan import IsAborted
 from magnetar.ledger.compacted.view import View, ViewRead
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.managed_ledger.appender import Step
@@ -73,6 +74,11 @@ class CompactedTopic(Protocol):
 
     def read_limit(self) -> Position:
         """The last position that may be dispatched."""
+        ...
+
+    @property
+    def is_aborted(self) -> IsAborted | None:
+        """Returns whether an entry belongs to an aborted transaction; None: the topic has none at all."""
         ...
 
     def context(self) -> ManagedLedgerContext:
@@ -273,6 +279,7 @@ class TopicCompaction:
             settings,
             progress,
             RunPace(ctx.clock, settings.limits.bytes_per_second),
+            topic.is_aborted,
         )
         try:
             while True:
