@@ -21,7 +21,12 @@ from magnetar.common.errors import (
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.ledger_store import Run
-from magnetar.ledger.managed_ledger import EntryCache, ManagedLedgerContext, open_managed_ledger
+from magnetar.ledger.managed_ledger import (
+    EntryCache,
+    ManagedLedgerConfig,
+    ManagedLedgerContext,
+    open_managed_ledger,
+)
 from magnetar.ledger.managed_ledger.pending_acks import PendingAck
 from pyroaring import BitMap
 
@@ -96,13 +101,15 @@ class Promises:
 class Topic:
     """A loaded topic that notes promises as they are made; its listener."""
 
-    def __init__(self, promises: Promises) -> None:
+    def __init__(self, promises: Promises, config: ManagedLedgerConfig) -> None:
         self.promises = promises
         self.lost = False
+        self._config = config
 
     async def load(self, process: Process, *, create: bool) -> None:
         store = await process.open_store()
-        ctx = ManagedLedgerContext(store, process.metadata, KEYS, process.clock, CONFIG, EntryCache(1 << 20))
+        cache = EntryCache(1 << 20)
+        ctx = ManagedLedgerContext(store, process.metadata, KEYS, process.clock, self._config, cache)
         self.ledger = await open_managed_ledger(ctx, TOPIC, self, create=create, properties={})
 
     def on_confirmed(self, publishes: list[tuple[Run, object]]) -> None:
@@ -299,31 +306,42 @@ class Topic:
 
 @dataclass(slots=True)
 class TransactionWorkload:
-    """Publishes, acknowledges and ends at random; the process dies in the middle."""
+    """Publishes, acknowledges and ends at random; the process dies in the middle.
+
+    With even seeds cursor ledgers are not replaced by themselves. With multiples of 4 the first
+    transaction comes after the death.
+    """
 
     seed: int
     steps: int = 30
     promises: Promises = field(default_factory=Promises)
     conflicts: int = 0
 
+    @property
+    def config(self) -> ManagedLedgerConfig:
+        return CONFIG if self.seed % 2 else replace(CONFIG, cursor_ledger_entries_max=1_000)
+
     def fork(self) -> TransactionWorkload:
         return replace(self, promises=self.promises.copy())
 
     async def run(self, process: Process) -> None:
         rng = random.Random(self.seed)
-        topic = Topic(self.promises)
+        topic = Topic(self.promises, self.config)
         await topic.load(process, create=True)
         await self._prepare(topic)
         ends: list[asyncio.Task[None]] = []
         for step in range(self.steps):
-            ends += self.act(rng, topic)
+            if self.seed % 4 or step > self.steps // 2:
+                ends += self.act(rng, topic)
+            else:
+                topic.publish(None, rng.randrange(1, 4))
             await asyncio.sleep(rng.choice((0, 0, 0.001, 0.01, 0.03, 6)))
             if step == self.steps // 2:
                 topic.lost = True
                 kill(process, topic.ledger)
                 await asyncio.gather(*ends)
                 ends = []
-                topic = Topic(self.promises)
+                topic = Topic(self.promises, self.config)
                 await topic.load(process, create=False)
                 await topic.compare()
         await asyncio.gather(*ends)
@@ -367,7 +385,7 @@ class TransactionWorkload:
             self.conflicts += 1
 
     async def check(self, process: Process) -> None:
-        topic = Topic(self.promises)
+        topic = Topic(self.promises, self.config)
         try:
             await topic.load(process, create=False)
         except TopicNotFound:
