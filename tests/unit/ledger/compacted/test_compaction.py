@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.wire.pulsar_pb2 import LZ4
 from magnetar.ledger.compacted import merge_plan, segment_builder
@@ -17,8 +15,9 @@ from magnetar.ledger.managed_ledger import ManagedLedgerConfig, compaction_run
 
 from tests.simulation.power_loss import Process
 from tests.unit.ledger.compacted.compacted_topic import CompactedTopic, read_view
-from tests.unit.ledger.compacted.history import Chunk, Entry, RandomHistory, batch, chunk, marker, single
+from tests.unit.ledger.compacted.history import Chunk, RandomHistory, batch, chunk, marker, single
 from tests.unit.ledger.managed_ledger.harness import load, simulated
+from tests.unit.ledger.managed_ledger.test_topic_transactions import end
 
 Scenario = Callable[[CompactedTopic], Awaitable[None]]
 
@@ -131,21 +130,15 @@ def test_chunks_across_the_horizon_are_decided_with_their_last_one() -> None:
     on_topic(scenario)
 
 
-def in_transaction(entry: Entry, least: int, *, aborted: bool = False) -> Entry:
-    entry.txn, entry.aborted = TxnId(0, least), aborted
-    return entry
-
-
 def test_markers_and_aborted_transactions_are_left_out() -> None:
     async def scenario(topic: CompactedTopic) -> None:
-        transactions = topic.topic.ledger.use_transactions()
-        aborted = in_transaction(single(2, "a", b"2"), 0, aborted=True)
-        committed = in_transaction(single(4, "b", b"4"), 1)
+        aborted = single(2, "a", b"2", txnid_least_bits=1, txnid_most_bits=1)
+        aborted.aborted = True
+        committed = single(4, "b", b"4")
+        committed.txn = TxnId(0, 1)
+        topic.topic.ledger.use_transactions()
         await topic.publish(single(1, "a", b"1"), aborted, marker(3), committed)
-        for txn, action in ((TxnId(0, 0), Action.ABORT), (TxnId(0, 1), Action.COMMIT)):
-            ended: asyncio.Future[MagnetarError | None] = asyncio.get_running_loop().create_future()
-            transactions.end(txn, action, -1, ended.set_result)
-            assert await ended is None
+        await end(topic.topic, committed.txn, Action.COMMIT)
         await topic.compact()
         await topic.check()
         assert set(await read_view(topic.topic)) == {topic.history[0].position, topic.history[3].position}
@@ -156,9 +149,9 @@ def test_markers_and_aborted_transactions_are_left_out() -> None:
 def test_a_run_ends_before_the_first_entry_of_an_open_transaction() -> None:
     async def scenario(topic: CompactedTopic) -> None:
         topic.topic.ledger.use_transactions()
-        await topic.publish(
-            single(1, "a", b"1"), in_transaction(single(2, "a", b"2"), 0), single(3, "a", b"3")
-        )
+        unfinished = single(2, "a", b"2")
+        unfinished.txn = TxnId(0, 0)
+        await topic.publish(single(1, "a", b"1"), unfinished, single(3, "a", b"3"))
         result = await topic.compact(topic.topic.ledger.last_confirmed)
         assert result.horizon == topic.history[0].position
         await topic.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from magnetar.common.config.settings import setting
@@ -38,6 +39,10 @@ class CompactionSettings:
 
     retain_null_key: bool = False
     """Whether messages without a key are kept (topicCompactionRetainNullKey)."""
+
+    is_aborted: Callable[[int, int], bool] | None = None
+    """Returns whether an entry belongs to an aborted transaction, by ledger id and entry id; such entries are
+    left out and shadow nothing. None: the topic has no transactions."""
 
     rewrite: bool = False
     """Whether the view is written anew as one segment, whatever it costs."""

@@ -33,11 +33,6 @@ from pyroaring import BitMap
 
 _MESSAGES_PER_STEP: Final = 64
 
-IsAborted = Callable[[int, int], bool]
-"""Returns whether an entry, by ledger and entry id, belongs to an aborted transaction. Such entries are left
-out and shadow nothing.
-"""
-
 
 class Stretch(NamedTuple):
     """Consecutive entries of one ledger."""
@@ -80,7 +75,7 @@ class TailScan:
         pending: list[ChunkGroup],
         *,
         retain_null_key: bool,
-        is_aborted: IsAborted | None = None,
+        is_aborted: Callable[[int, int], bool] | None = None,
     ) -> None:
         self.latest = LatestKeys()
         self.next_ordinal = 0
@@ -117,14 +112,15 @@ class TailScan:
             self._stretches.append(Stretch(Position(run.ledger_id, run.first_entry_id), self._entries))
         self._following = Position(run.ledger_id, run.last_entry_id + 1)
         ordinary = not run.flags & ~RUN_TXN
-        is_aborted = self._is_aborted
+        is_aborted = self._is_aborted if run.flags & RUN_TXN else None
+        first = run.first_entry_id - self._entries
         metadata = MessageMetadata()
         yield_at = self.next_ordinal + _MESSAGES_PER_STEP
-        for entry_id, entry in enumerate(run.entries, run.first_entry_id):
+        for entry in run.entries:
             ordinal = self.next_ordinal
             self._starts.add(ordinal)
             self._entries += 1
-            if is_aborted is not None and is_aborted(run.ledger_id, entry_id):
+            if is_aborted is not None and is_aborted(run.ledger_id, first + self._entries - 1):
                 self.next_ordinal = ordinal + 1
                 self.messages += 1
             elif ordinary and parse_single(entry, metadata):

@@ -33,7 +33,7 @@ from magnetar.ledger.compacted.segment import SegmentKeys, read_index, read_page
 from magnetar.ledger.compacted.segment_builder import SegmentBuilder
 from magnetar.ledger.compacted.settings import CompactionSettings
 from magnetar.ledger.compacted.survivors import next_stretch, stored_entries
-from magnetar.ledger.compacted.tail_scan import IsAborted, Survivors, TailScan
+from magnetar.ledger.compacted.tail_scan import Survivors, TailScan
 from magnetar.ledger.compacted.view import PendingGroup, View, ViewSegment
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ReadResult
@@ -80,8 +80,6 @@ class CompactionRun:
     settings: CompactionSettings
     progress: CompactionProgress
     pace: RunPace
-    is_aborted: IsAborted | None = None
-    """None: the topic has no transactions."""
     removed_messages: int = 0
     ledgers: list[PageLedger] = field(default_factory=list)
     """Ledgers that no view names yet."""
@@ -117,7 +115,7 @@ class CompactionRun:
             KeyHash(view.hash_key),
             pending,
             retain_null_key=self.settings.retain_null_key,
-            is_aborted=self.is_aborted,
+            is_aborted=self.settings.is_aborted,
         )
         tail = _Tail(scan, view.horizon)
         memory_bytes = self.settings.limits.memory_bytes

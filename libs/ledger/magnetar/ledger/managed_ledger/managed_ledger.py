@@ -14,7 +14,6 @@ from magnetar.common.errors import LedgerClosed, MetadataError, StorageError, To
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.compacted.tail_scan import IsAborted
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger import storage_reads, topic_head, trimming
@@ -632,8 +631,8 @@ class _CompactedTopic:
         return self._ledger.read_limit()
 
     @property
-    def is_aborted(self) -> IsAborted | None:
-        transactions = self._ledger._transactions
+    def is_aborted(self) -> Callable[[int, int], bool] | None:
+        transactions = self._ledger.transactions
         return None if transactions is None else transactions.is_aborted
 
     def context(self) -> ManagedLedgerContext:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
 from magnetar.common.errors import (
@@ -37,7 +37,6 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.compacted.figures import CompactionProgress, CompactionResult, ViewEnd, ViewFigures
 from magnetar.ledger.compacted.pace import RunPace
 from magnetar.ledger.compacted.settings import CompactionSettings
-from magnetar.ledger.compacted.tail_scan import IsAborted
 from magnetar.ledger.compacted.view import View, ViewRead
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.managed_ledger.appender import Step
@@ -77,8 +76,8 @@ class CompactedTopic(Protocol):
         ...
 
     @property
-    def is_aborted(self) -> IsAborted | None:
-        """Returns whether an entry belongs to an aborted transaction; None: the topic has none at all."""
+    def is_aborted(self) -> Callable[[int, int], bool] | None:
+        """Returns whether an entry belongs to an aborted transaction; None: there are no transactions."""
         ...
 
     def context(self) -> ManagedLedgerContext:
@@ -269,6 +268,8 @@ class TopicCompaction:
         ctx = topic.context()
         began = ctx.clock.monotonic()
         limit = min(limit, topic.read_limit())
+        if topic.is_aborted is not None:
+            settings = replace(settings, is_aborted=topic.is_aborted)
         before = view = self._view or _no_view(ctx, topic.name, settings)
         run = CompactionRun(
             ctx,
@@ -279,7 +280,6 @@ class TopicCompaction:
             settings,
             progress,
             RunPace(ctx.clock, settings.limits.bytes_per_second),
-            topic.is_aborted,
         )
         try:
             while True:
