@@ -101,6 +101,7 @@ async def measure(directory: Path, open_ones: int, ended: int) -> None:
         used = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
         print(f"{open_ones:,} open transactions: {used / open_ones:,.0f} bytes each")
+        gc.freeze()  # as a broker does when it is idle
         stop = asyncio.Event()
         stalls = asyncio.ensure_future(longest_stall_ms(stop))
         start, rolls = time.perf_counter(), coordinator.log.figures.rolls

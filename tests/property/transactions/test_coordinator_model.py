@@ -34,7 +34,7 @@ OTHER = {Action.COMMIT: Action.ABORT, Action.ABORT: Action.COMMIT}
 
 @dataclass
 class Model:
-    """What a transaction should be."""
+    """The expected state of a transaction."""
 
     ends_at: float
     topics: set[str] = field(default_factory=set)
