@@ -45,7 +45,7 @@ from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.security.services.service_identity import Service
-from magnetar.sim.loop import run
+from magnetar.sim.loop import SimLoop, run
 
 HERE = BrokerRegistration(broker_id="here", run=1)
 THERE = BrokerRegistration(broker_id="there", run=2)
@@ -155,7 +155,7 @@ def scenario(body: Callable[[World], Awaitable[None]], **given: Any) -> None:
         finally:
             await world.peers.close()
 
-    run(0, lambda loop: main())
+    run(SimLoop(0), main())
 
 
 def test_messages_come_back_as_they_were() -> None:

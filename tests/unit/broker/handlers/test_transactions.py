@@ -82,6 +82,7 @@ class Coordinators:
         self.connected.append(tc_id)
 
     async def of(self, tc_id: int) -> Coordinator:
+        await self.connect(tc_id)
         return self.three
 
     async def end(self, ends: Sequence[TransactionEnd]) -> list[EndResult]:
@@ -139,7 +140,7 @@ class _Permissive(Authorizer):
 
 def _type_of(name: str) -> str:
     (number,) = (each.number for each in BaseCommand.DESCRIPTOR.fields if each.name == name)
-    return BaseCommand.Type.Name(number)
+    return BaseCommand.Type.Name(cast(Any, number))
 
 
 def test_a_client_connects_to_a_coordinator_of_this_broker() -> None:

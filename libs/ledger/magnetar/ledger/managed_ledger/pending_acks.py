@@ -22,7 +22,7 @@ from pyroaring import BitMap
 
 @dataclass(slots=True)
 class PendingAck:
-    """What one transaction acknowledges in one cursor; immutable once handed over."""
+    """What one transaction acknowledges in one cursor; not changed once handed over."""
 
     individual: dict[int, BitMap] = field(default_factory=dict)
     """Whole entries by ledger."""
@@ -120,7 +120,7 @@ class CursorPending:
         return self._cumulative
 
     def check(self, txn: TxnId, asked: PendingAck, acks: AckState) -> None:
-        """Raises TransactionConflict if the transaction may not acknowledge all of it. `acks`: the cursor."""
+        """Raises TransactionConflict unless the transaction may acknowledge all of it in the cursor."""
         if asked.cumulative is not None:
             self._check_cumulative(txn, asked.cumulative, acks)
             return

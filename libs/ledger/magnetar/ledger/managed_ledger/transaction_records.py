@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from google.protobuf.message import Message
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import Action, TxnId
@@ -25,6 +26,9 @@ from pyroaring import BitMap
 
 _ACTIONS: Final = {Action.COMMIT: pb.COMMIT, Action.ABORT: pb.ABORT}
 _READ_ACTIONS: Final = {value: action for action, value in _ACTIONS.items()}
+_Item = tuple[str, Message, int]
+"""(field of a chunk, message to append there, its approximate size in bytes)."""
+
 _ITEM_BYTES: Final = 24
 """Approximate bytes of an outcome, an open transaction, or a low watermark."""
 
@@ -88,23 +92,23 @@ def snapshot_entries(
     `unwritten`: outcomes that were handed over and are not confirmed, so that the state lacks them.
     """
 
-    def items() -> Iterator[tuple[Callable[[pb.TransactionChunk], object], int]]:
+    def items() -> Iterator[_Item]:
         yield from _aborted_items(state.aborted)
         for coordinator, low_watermark in state.low_watermarks.items():
             below = pb.LowWatermark(coordinator=coordinator, below=low_watermark + 1)
-            yield (lambda chunk, item=below: chunk.low_watermarks.append(item)), _ITEM_BYTES
+            yield "low_watermarks", below, _ITEM_BYTES
         for txn, action in {**state.outcomes, **unwritten}.items():
             outcome = _outcome(txn, action)
-            yield (lambda chunk, item=outcome: chunk.outcomes.append(item)), _ITEM_BYTES
+            yield "outcomes", outcome, _ITEM_BYTES
         for txn, opened in state.open.items():
             if txn not in unwritten:
                 known = pb.OpenTransaction(txn=_txn(txn), began_ms=opened.began_ms)
-                yield (lambda chunk, item=known: chunk.open.append(item)), _ITEM_BYTES
+                yield "open", known, _ITEM_BYTES
         for cursor_id, cursor in state.pending.items():
             for txn, pending in cursor.transactions.items():
                 for part in _pending_parts(txn, pending):
                     ack = pb.CursorPendingAck(cursor_id=cursor_id, pending_ack=part)
-                    yield (lambda chunk, item=ack: chunk.pending.append(item)), ack.ByteSize()
+                    yield "pending", ack, ack.ByteSize()
 
     chunks = _cut(scan_from, items())
     for chunk in chunks:
@@ -114,23 +118,21 @@ def snapshot_entries(
 
 def _aborted_items(
     aborted: Mapping[int, BitMap],
-) -> Iterator[tuple[Callable[[pb.TransactionChunk], object], int]]:
+) -> Iterator[_Item]:
     for ledger_id, entry_ids in aborted.items():
         for piece in acked_entries(ledger_id, entry_ids):
-            yield (lambda chunk, item=piece: chunk.aborted.append(item)), piece.ByteSize()
+            yield "aborted", piece, piece.ByteSize()
 
 
-def _cut(
-    scan_from: Position, items: Iterator[tuple[Callable[[pb.TransactionChunk], object], int]]
-) -> list[pb.TransactionChunk]:
+def _cut(scan_from: Position, items: Iterator[_Item]) -> list[pb.TransactionChunk]:
     position = _position(scan_from)
     chunks = [pb.TransactionChunk(scan_from=position)]
     size = 0
-    for put, item_bytes in items:
+    for name, item, item_bytes in items:
         if size >= ENTRY_BYTES_MAX // 2:
             chunks.append(pb.TransactionChunk(scan_from=position))
             size = 0
-        put(chunks[-1])
+        getattr(chunks[-1], name).append(item)
         size += item_bytes
     return chunks
 

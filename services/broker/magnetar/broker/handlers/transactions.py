@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from magnetar.broker.handlers.client import Client
+from magnetar.broker.transactions.coordinator import Coordinator
+from magnetar.broker.transactions.coordinators import Coordinators
 from magnetar.broker.transactions.participants import EndOutcome, EndResult, TransactionEnd
-from magnetar.broker.transactions.transactions import Coordinator, Coordinators
 from magnetar.common.errors import (
     InvalidTxnStatus,
     MagnetarError,
@@ -117,11 +118,11 @@ def handle_add_subscription(client: Client, command: CommandAddSubscriptionToTxn
 async def _add_subscriptions(
     client: Client, command: CommandAddSubscriptionToTxn, coordinators: Coordinators
 ) -> None:
-    txn, caller = _txn(command), _caller(client)
+    txn = _txn(command)
     named = [(_participant(each.topic), each.subscription) for each in command.subscription]
     for name, subscription in named:
         await client.services.authorizer.check_consume(client.principal, name, subscription)
-    added = [(name.full, subscription) for name, subscription in named]
+    added, caller = [(name.full, subscription) for name, subscription in named], _caller(client)
     await _ask(client, coordinators, txn.most, lambda it: it.add_subscriptions(txn, added, caller))
     client.peer.write(commands.subscriptions_added(command.request_id, txn))
 
@@ -150,11 +151,10 @@ async def _ask(
     clients look the coordinator up and send the command again.
     """
     try:
-        await coordinators.connect(coordinator_id)
         return await question(await coordinators.of(coordinator_id))
     except TooManyTransactions:
         raise
-    except (ServiceNotReady, StorageError, MetadataError) as error:
+    except (TransactionCoordinatorNotFound, ServiceNotReady, StorageError, MetadataError) as error:
         if _reconnects_only_when_closed(client):
             await asyncio.sleep(CLOSE_DELAY_S)
             client.peer.close(f"coordinator {coordinator_id} cannot be used here: {error}")

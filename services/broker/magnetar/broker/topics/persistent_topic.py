@@ -78,6 +78,7 @@ class PersistentTopic(Topic):
         """
         context, limits = self._context, self._context.publish_limits
         self.ledger = ledger
+        ledger.on_transaction_ended = self._transaction_ended
         self._apply_storage_policies()
         self.subscriptions = PersistentSubscriptions(
             self.state,
@@ -112,7 +113,6 @@ class PersistentTopic(Topic):
             context.spawn,
             transactions_enabled=context.config.transactions.enabled,
         )
-        ledger.on_transaction_ended = self._transaction_ended
         await self.publishing.begin()
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
@@ -153,8 +153,12 @@ class PersistentTopic(Topic):
     def _transaction_ended(
         self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]
     ) -> None:
-        """Counts or forgets what the transaction published, and delivers what had to wait for its end."""
+        """Makes the end of a transaction take effect for producers and subscriptions; it is durable."""
         self.publishing.transaction_ended(txn, action)
+        for cursor, acked in acks:
+            subscription = self.subscriptions.get(cursor.name)
+            if subscription is not None:
+                subscription.transaction_ended(action, acked)
         self.subscriptions.read_limit_moved()
 
     def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
