@@ -286,6 +286,8 @@ class ManagedLedger(TopicOffload):
         self._cursor_ledger.transactions = transactions.record
         self._appender.report_to(self._on_confirmed_in_transactions, self._on_refused_in_transactions)
         self.append = transactions.append
+        if state is None:
+            transactions.introduce()
         return transactions
 
     def _on_confirmed_in_transactions(self, publishes: list[Publish]) -> None:
@@ -561,10 +563,10 @@ class ManagedLedger(TopicOffload):
         self._lost = error
         self._appender.stop(error)
         self._appender.retire()
-        self._cursor_ledger.fail(error)
-        self._head.fail_edits(error)
         if self._transactions is not None:
             self._transactions.fail(error)
+        self._cursor_ledger.fail(error)
+        self._head.fail_edits(error)
         self._fail_leaving(error)
         if self._compaction is not None:
             self._compaction.fail(error)

@@ -20,6 +20,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import RUN_TXN, Run
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger.appender import Publish
+from magnetar.ledger.managed_ledger.bitmaps import last_hole
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.pending_acks import CursorPending, PendingAck
 from magnetar.ledger.managed_ledger.transaction_records import (
@@ -48,8 +49,11 @@ state after a commit, and free again after an abort.
 _SAVE_S: Final = 5.0
 """Time from a change until the position to scan from is written, seconds."""
 _RETRY_S: Final = 1.0
-_OUTCOMES_MAX: Final = 10_000
-"""Outcomes in memory from which those below low watermarks are forgotten."""
+_OUTCOMES_MIN: Final = 1_000
+"""Outcomes in memory below which none is forgotten; later at twice as many as the last time left."""
+
+SCANNED_BYTES_MAX: Final = 64 << 20
+"""Bytes of entries after the position to scan from at which that is written anew."""
 
 
 def ignore_end(txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None:
@@ -91,7 +95,7 @@ class TransactionsRecord:
     `durable_mark` is the position to scan from that is on disk: trimming never passes it.
     """
 
-    __slots__ = ("_changed", "_state", "_topic", "_unwritten", "due", "durable_mark")
+    __slots__ = ("_changed", "_state", "_topic", "_unwritten", "due", "durable_mark", "scanned_bytes")
 
     def __init__(
         self,
@@ -106,6 +110,8 @@ class TransactionsRecord:
         self._changed: set[int] = set()
         self.due = False
         self.durable_mark = state.scan_from
+        self.scanned_bytes = 0
+        """Bytes of entries that a load would scan, without those before this load."""
 
     def aborted_in(self, ledger_ids: Sequence[int]) -> None:
         """Notes ledgers with entries that were aborted since the last record."""
@@ -118,6 +124,7 @@ class TransactionsRecord:
     def take(self) -> tuple[list[bytes], Position]:
         """Returns (entries of a change, the position that is durable with them) and clears `due`."""
         self.due = False
+        self.scanned_bytes = 0
         scan_from = max(self.settled_to(), self.durable_mark)
         aborted = self._state.aborted
         changed = {ledger_id: aborted[ledger_id] for ledger_id in self._changed if ledger_id in aborted}
@@ -127,6 +134,7 @@ class TransactionsRecord:
     def take_for_snapshot(self, snapshot_id: int) -> tuple[list[bytes], Position]:
         """Returns the same for a snapshot of the whole cursor ledger."""
         self.due = False
+        self.scanned_bytes = 0
         self._changed = set()
         self._state.forget_outcomes()
         scan_from = max(self.settled_to(), self.durable_mark)
@@ -147,15 +155,17 @@ class _End:
 class TopicTransactions:
     """Transactions of one topic; created with the first one, or at load."""
 
-    __slots__ = ("_ends", "_preparing", "_ready", "_save_timer", "_state", "_topic", "record")
+    __slots__ = ("_ends", "_error", "_forget_at", "_ready", "_save_timer", "_state", "_topic", "record")
 
     def __init__(self, topic: TransactionalTopic, state: TransactionState | None) -> None:
         """`state`: what was found at load; None for a topic that never had transactions."""
         self._topic = topic
         self._ready = state is not None
-        self._preparing = False
-        self._state = state or TransactionState(topic.last_confirmed)
+        self._state = TransactionState(topic.last_confirmed) if state is None else state
+        self._state.ended.clear()
         self._ends: dict[TxnId, _End] = {}
+        self._error: StorageError | None = None
+        self._forget_at = _OUTCOMES_MIN
         self._save_timer: asyncio.TimerHandle | None = None
         self.record = TransactionsRecord(topic, self._state, self._unwritten)
         self._show_limit()
@@ -192,12 +202,13 @@ class TopicTransactions:
 
     def last_readable(self) -> Position:
         """Returns the last entry that may be delivered; its entry id is -1 if there is none."""
-        at: Position | None = self.record.settled_to()
+        position = self.record.settled_to()
+        at: Position | None = position
         while at is not None:
             position = at
-            left = BitMap(range(at.entry_id + 1)) - self._state.aborted.get(at.ledger_id, BitMap())
-            if left:
-                return Position(at.ledger_id, left.max())
+            entry_id = last_hole(self._state.aborted.get(at.ledger_id, _NO_ENTRIES), at.entry_id)
+            if entry_id >= 0:
+                return Position(at.ledger_id, entry_id)
             at = self._topic.last_before(at)
         return Position(position.ledger_id, -1)
 
@@ -221,7 +232,6 @@ class TopicTransactions:
             else:
                 # Without a record that there are transactions, runs would not be scanned at the next load.
                 self._topic.append_held(run, context)
-                self._write_first_record()
         except BaseException:
             self._state.forget_unused(txn)
             raise
@@ -232,33 +242,36 @@ class TopicTransactions:
         if over or txn in self._ends or txn in self._state.outcomes:
             raise TransactionNotAllowed(f"transaction {txn} has ended in {self._topic.name}")
 
-    def _write_first_record(self) -> None:
-        if not self._preparing:
-            self._preparing = True
-            self._try_first_record()
+    def introduce(self) -> None:
+        """Writes the record that the topic has transactions; the first runs in one wait for it."""
+        if self._error is None:
+            self.record.due = True
+            self._topic.flush(self._introduced)
 
-    def _try_first_record(self) -> None:
-        self.record.due = True
-        self._topic.flush(self._on_first_record)
-
-    def _on_first_record(self, error: StorageError | None) -> None:
+    def _introduced(self, error: StorageError | None) -> None:
+        if self._error is not None:
+            return
         if error is None:
             self._ready = True
             self._topic.release()
             return
         self._topic.block(error)
-        asyncio.get_running_loop().call_later(_RETRY_S, self._try_first_record)
+        asyncio.get_running_loop().call_later(_RETRY_S, self.introduce)
 
     def confirmed(self, publishes: Sequence[Publish]) -> None:
         """Takes note of durable runs; to be called before anything may read them."""
         decided: list[TxnId] = []
+        record = self.record
         for run, _ in publishes:
+            record.scanned_bytes += run.byte_length
             if run.txn is not None:
                 self._state.stored(run.txn, run)
                 self._decided(run.txn, decided)
         self._show_limit()
         for txn in decided:
             self._go_on(txn)
+        if record.scanned_bytes > SCANNED_BYTES_MAX and record.settled_to() > record.durable_mark:
+            self._save()
 
     def refused(self, publishes: Sequence[Publish]) -> None:
         """Takes note of runs that are certainly not stored."""
@@ -296,9 +309,10 @@ class TopicTransactions:
         the call, or abort.
         """
         self._check_open(txn)
-        if not cursor.durable:
+        if not cursor.durable or self._topic.cursor(cursor.cursor_id) is not cursor:
             raise TransactionNotAllowed(
-                f"{cursor.name!r} is no durable subscription, which transactions need to acknowledge"
+                f"{cursor.name!r} is no durable subscription of {self._topic.name}: transactions acknowledge "
+                "only in these"
             )
         (self.pending(cursor) or CursorPending()).check(txn, pending, cursor)
         self._state.begin(txn, self._topic.now_ms())
@@ -327,6 +341,9 @@ class TopicTransactions:
         no transaction of the coordinator at or below it is open there, -1 if not known.
         """
         loop = asyncio.get_running_loop()
+        if self._error is not None:
+            loop.call_soon(done, self._error)
+            return
         state = self._state
         known = state.outcomes.get(txn)
         ending = self._ends.get(txn)
@@ -379,8 +396,9 @@ class TopicTransactions:
                 acks.append((cursor, pending))
                 if action is Action.COMMIT:
                     pending.apply_to(cursor)
-        if len(self._state.outcomes) > _OUTCOMES_MAX:
+        if len(self._state.outcomes) > self._forget_at:
             self._state.forget_outcomes()
+            self._forget_at = _OUTCOMES_MIN + 2 * len(self._state.outcomes)
         self._show_limit()
         self._save_soon()
         try:
@@ -405,22 +423,34 @@ class TopicTransactions:
         self._state.trimmed(first_ledger_id)
 
     def _save_soon(self) -> None:
-        if self._save_timer is None:
-            self._save_timer = asyncio.get_running_loop().call_later(_SAVE_S, self._save)
+        if self._save_timer is None and self._error is None:
+            self._save_timer = asyncio.get_running_loop().call_later(_SAVE_S, self._on_save_timer)
+
+    def _on_save_timer(self) -> None:
+        self._save_timer = None
+        self._save()
 
     def _save(self) -> None:
-        self._save_timer = None
         self.record.due = True
         self._topic.flush_soon()
 
+    def leave(self) -> None:
+        """Has the topic's last flush write how far everything is settled, so that the next load is short."""
+        if self.record.settled_to() > self.record.durable_mark:
+            self.record.due = True
+
     def fail(self, error: StorageError) -> None:
-        """Fails every end that waits: nothing more will be written."""
+        """Fails every end that waits: nothing more will be written. Idempotent."""
+        self._error = error
         if self._save_timer is not None:
             self._save_timer.cancel()
             self._save_timer = None
         for end in self._ends.values():
             waiting, end.waiting = end.waiting, []
             _answer(waiting, error)
+
+
+_NO_ENTRIES: Final = BitMap()
 
 
 def _answer(waiting: Sequence[Done], error: MagnetarError | None) -> None:
