@@ -140,7 +140,7 @@ def test_a_late_message_and_half_an_id_are_refused_and_close_the_producer(
         for number in (1, 2):
             refused = c.expect("send_error", sequence_id=number).command
             assert refused.error == pb.NotAllowedError
-            assert "is over" in refused.message
+            assert "has ended" in refused.message
         c.expect("close_producer", producer_id=1)
         c.open_producer(topic, 2)
         c.send_bytes(payload_frame(2, 0, b"half", txnid_most_bits=0))

@@ -315,7 +315,11 @@ def test_counting_in_a_backlog_leaves_aborted_and_open_messages_out_unless_they_
         stored = [await nth_unacked(ledger, subscription, n, uncommitted=True) for n in range(1, 6)]
         assert stored == [last(topic, number) for number in range(5)]
         found = await analyze(
-            ledger, subscription.cursor, Position(-1, -1), BacklogScanConfig(), asyncio.get_running_loop().time
+            ledger,
+            subscription.cursor,
+            Position(-1, -1),
+            BacklogScanConfig(),
+            asyncio.get_running_loop().time,
         )
         assert (found["entries"], found["aborted"]) == (2, False)
         assert found["lastMessageId"] == f"{last(topic, 2).ledger_id}:2"

@@ -544,6 +544,8 @@ class ManagedLedger(TopicOffload):
         try:
             await self._drained()
             self._appender.retire()
+            if self._transactions is not None:
+                self._transactions.leave()
             if self._lost is None:
                 self._cursor_ledger.leave()  # runs beside the ledger's closing, because requests are waiting
             self._kick()
