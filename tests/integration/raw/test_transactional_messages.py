@@ -59,7 +59,7 @@ class Transaction:
             for n in range(len(contents))
         ]
 
-    def end(self, action: pb.TxnAction) -> pb.CommandEndTxnResponse:
+    def end(self, action: pb.TxnAction.ValueType) -> pb.CommandEndTxnResponse:
         request = self._line.request("endTxn", txn_action=action, **self.id)
         answer: pb.CommandEndTxnResponse = self._line.expect("endTxnResponse", request_id=request).command
         return answer
