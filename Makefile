@@ -59,8 +59,8 @@ run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="
 cluster: setup ## start a cluster of local processes, data in ./data/cluster: make cluster ARGS="--help"
 	@exec $(BIN)/python -m tools.local_cluster $(ARGS)
 
-test: setup-tests ## run the default tests, about 10 minutes on two cores: make test ARGS="-k cursor"
-	$(call run_tests,not full and not nightly)
+test: setup-tests ## run the default tests, about 8 minutes on two cores: make test ARGS="-k cursor"
+	@$(PYTEST) --cache-clear -n $(WORKERS) -m "not full and not nightly" $(ARGS)
 
 test-fast: setup-tests ## run repository, unit and property tests only
 	@$(PYTEST) -n $(WORKERS) -m "not full and not nightly" tests/repository tests/unit tests/property $(ARGS)

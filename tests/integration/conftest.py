@@ -56,6 +56,8 @@ BOOKIES_IN_FULL_TIER = (
     "raw/test_access_modes.py",
     "test_admin_deletion.py",
     "test_compaction.py",
+    "test_restart.py",
+    "raw/test_partitions.py",
 )
 """Modules of those whose tests over bookies belong to the full tier."""
 
