@@ -277,7 +277,7 @@ _STORED: Final = Row(
             unit="short",
             queries=(
                 Query(f"sum(pulsar_compaction_succeed_count{{{_TOPICS}}})", "succeeded"),
-                Query(f"sum(pulsar_compaction_failed_count{{{_TOPICS}}})", "failed"),
+                Query(f"sum(pulsar_compaction_failed_count{{{_TOPICS}}}) or vector(0)", "failed"),
                 Query(f"sum(pulsar_compaction_removed_event_count{{{_TOPICS}}})", "messages left out"),
             ),
         ),
