@@ -21,18 +21,19 @@ from magnetar.common.errors import DataCorruption, EntryUnreadable, MagnetarErro
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.compacted import page as pages
+from magnetar.ledger.compacted.batch_parts import without_in_steps
 from magnetar.ledger.compacted.chunk_groups import ChunkGroup
 from magnetar.ledger.compacted.figures import CompactionProgress, ViewEnd
 from magnetar.ledger.compacted.key_hash import KeyHash
 from magnetar.ledger.compacted.latest_keys import split_hashes
-from magnetar.ledger.compacted.live_entries import live_data, live_numbers
+from magnetar.ledger.compacted.live_entries import live_numbers
 from magnetar.ledger.compacted.merge_plan import SegmentGroup, plan_merges
 from magnetar.ledger.compacted.pace import RunPace
 from magnetar.ledger.compacted.page import SegmentEnd, StoredEntry
 from magnetar.ledger.compacted.segment import SegmentKeys, read_index, read_page
 from magnetar.ledger.compacted.segment_builder import SegmentBuilder
 from magnetar.ledger.compacted.settings import CompactionSettings
-from magnetar.ledger.compacted.survivors import next_stretch, stored_entries
+from magnetar.ledger.compacted.survivors import first_from, next_stretch, stored_entries
 from magnetar.ledger.compacted.tail_scan import Survivors, TailScan
 from magnetar.ledger.compacted.view import PendingGroup, View, ViewSegment
 from magnetar.ledger.ledger_store import Run
@@ -42,14 +43,18 @@ from pyroaring import BitMap
 
 log = get_logger(__name__)
 
-READ_BYTES: Final = 1 << 20
-READ_ENTRIES: Final = 5_000
+READ_BYTES: Final = 256 << 10
+READ_ENTRIES: Final = 1_000
+"""Limits of one read of the topic; the event loop waits for its checks and copies, about a millisecond."""
 
 KEPT_BYTES_MAX: Final = 8 << 20
 """New entries up to this size stay in memory for the second pass."""
 
 PROBED_KEYS: Final = 256 << 10
 """New keys that are compared with those of earlier segments at a time, about 100 bytes each."""
+
+_PROBED_BYTES: Final = 2_048 * pages.HASH_BYTES
+"""Bytes of hashes of earlier segments that are compared in one step."""
 
 DEAD_SET_BYTES_MAX: Final = 8 << 10
 DEAD_SETS_BYTES_MAX: Final = 128 << 10
@@ -139,11 +144,13 @@ class CompactionRun:
     async def _read_tail(
         self, start: Position, limit: Position, entries_max: int, bytes_max: int
     ) -> ReadResult:
+        await self.pace.turn()
         self.check_serving()
         result = await self.read(start, limit, entries_max, bytes_max)
         size = sum(run.byte_length for run in result.runs)
         self.progress.bytes_read += size
         await self.pace.spend(size)
+        await self.pace.turn()
         await self._keep()
         return result
 
@@ -162,6 +169,8 @@ class CompactionRun:
 
     async def _dead_sets(self, view: View, scan: TailScan, survivors: Survivors) -> list[BitMap]:
         """Returns the dead messages of each earlier segment after this part."""
+        if not view.segments:
+            return []
         dead = [BitMap(await view.dead(segment)) for segment in view.segments]
         new: set[bytes] = set()
         for latest in scan.latest.partitions():
@@ -189,9 +198,12 @@ class CompactionRun:
             keys = SegmentKeys(await view.reader(segment), await view.index(segment))
             async for first, hashes in keys.pages():
                 self.check_serving()
-                found = split_hashes(hashes)
-                if not new.isdisjoint(found):
-                    dead_here.update([first + at for at, each in enumerate(found) if each in new])
+                for start in range(0, len(hashes), _PROBED_BYTES):
+                    found = split_hashes(hashes[start : start + _PROBED_BYTES])
+                    if not new.isdisjoint(found):
+                        ordinal = first + start // pages.HASH_BYTES
+                        dead_here.update([ordinal + at for at, each in enumerate(found) if each in new])
+                    await self.pace.step()
                 self.progress.bytes_read += len(hashes)
                 await self.pace.spend(len(hashes))
                 await asyncio.sleep(0)
@@ -290,6 +302,7 @@ class CompactionRun:
         size = sum(map(len, complete))
         self.progress.bytes_written += size
         await self.pace.spend(size)
+        await self.pace.turn()
         await self._keep()
 
     async def _live_entries(
@@ -302,6 +315,7 @@ class CompactionRun:
             data = await read_page(reader, line.page_id)
             self.progress.bytes_read += len(data)
             await self.pace.spend(len(data))
+            await self.pace.turn()
             page = pages.decode_entries(data)
             for number, ordinal, died in live_numbers(page, line.first_keyed, dead):
                 keyed = page.keyed[number]
@@ -309,22 +323,35 @@ class CompactionRun:
                 at = ordinal - line.first_keyed
                 indexes = page.batch_indexes[at : at + keyed]
                 flags = page.flags[number]
+                body = page.entry(number)
                 if died:
                     flags |= pages.PARTIAL
                     alive = [each for each in range(keyed) if ordinal + each not in dead]
                     split = split_hashes(hashes)
                     hashes = b"".join([split[each] for each in alive])
                     indexes = tuple([indexes[each] for each in alive])
+                    body = await self._without(body, died)
                 yield StoredEntry(
                     page.positions[number],
                     page.publish_times_ms[number],
                     page.first_indexes[number],
                     page.messages[number],
                     flags,
-                    live_data(page, number, died),
+                    body,
                     hashes,
                     indexes,
                 )
+
+    async def _without(self, entry: bytes, died: list[int]) -> bytes:
+        """Returns a batch without the messages that died."""
+        steps = without_in_steps(entry, frozenset(died))
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                rebuilt: bytes = end.value
+                return rebuilt
+            await self.pace.step()
 
     async def _surviving_entries(
         self, view: View, tail: _Tail, survivors: Survivors
@@ -339,7 +366,7 @@ class CompactionRun:
                     elif self.pace.over():
                         await asyncio.sleep(0)
             return
-        ordinal: int | None = ordinals.min()
+        ordinal = first_from(ordinals, 0)
         while ordinal is not None:
             first, last = next_stretch(scan, ordinals, ordinal, READ_ENTRIES)
             at = scan.position_of(first)
@@ -356,7 +383,7 @@ class CompactionRun:
                         await asyncio.sleep(0)
             end = result.runs[-1]
             _, following = scan.ordinals_of(scan.number_at(Position(end.ledger_id, end.last_entry_id)))
-            ordinal = ordinals.next_set_bit(following) if following <= ordinals.max() else None
+            ordinal = first_from(ordinals, following)
 
     async def _with_dead_sets(self, view: View, kept: list[tuple[ViewSegment, BitMap]]) -> View:
         """Returns the view with these segments; large dead sets are written to a ledger of their own."""
