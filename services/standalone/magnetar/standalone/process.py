@@ -59,8 +59,7 @@ def freeze_what_is_loaded() -> None:
 
 
 def freeze_what_was_loaded_later() -> None:
-    """Excludes modules that were loaded after the start from garbage collection too, if `freeze_what_is_loaded`
-    was called.
+    """Excludes modules that were loaded after the start from garbage collection, if those of the start are.
 
     The next collection would traverse them on the event loop: 35 ms for the web framework and its routes.
     """

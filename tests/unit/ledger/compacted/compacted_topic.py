@@ -11,9 +11,9 @@ from magnetar.common.wire.batch import parse_metadata, payload_offset
 from magnetar.common.wire.pulsar_pb2 import NONE
 from magnetar.ledger.compacted.entry_keys import batch_messages
 from magnetar.ledger.compacted.figures import CompactionResult
-from magnetar.ledger.compacted.payload_codecs import decompress
 from magnetar.ledger.compacted.settings import CompactionLimits, CompactionSettings
 from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.payload_codecs import decompress
 
 from tests.unit.ledger.compacted.history import Entry, expected_view
 from tests.unit.ledger.managed_ledger.harness import Topic, load_again

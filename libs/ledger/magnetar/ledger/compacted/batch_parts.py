@@ -10,7 +10,7 @@ from magnetar.common.wire.batch import parse_metadata, payload_offset
 from magnetar.common.wire.frame import encode_entry
 from magnetar.common.wire.pulsar_pb2 import NONE, SingleMessageMetadata
 from magnetar.ledger.compacted.entry_keys import batch_messages
-from magnetar.ledger.compacted.payload_codecs import compress, decompress
+from magnetar.ledger.payload_codecs import compress, decompress
 
 T = TypeVar("T")
 

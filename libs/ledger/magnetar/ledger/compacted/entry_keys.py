@@ -18,8 +18,8 @@ from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.batch import parse_metadata, payload_offset
 from magnetar.common.wire.frame import ENTRY_HEADER_BYTES, MAGIC_CHECKSUM
 from magnetar.common.wire.pulsar_pb2 import NONE, MessageMetadata, SingleMessageMetadata
-from magnetar.ledger.compacted.payload_codecs import decompress
 from magnetar.ledger.ledger_store import RUN_MARKER
+from magnetar.ledger.payload_codecs import decompress
 
 BATCH_MESSAGES_MAX: Final = 100_000
 """Messages above which a batch is opaque: a few hundred bytes can hold a million empty messages."""
