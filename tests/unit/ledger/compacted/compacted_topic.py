@@ -24,7 +24,9 @@ HASH_KEY = bytes(range(16))
 def settings(**changes: Any) -> CompactionSettings:
     """Returns settings of a run; `memory_bytes` goes to its limits."""
     limits = CompactionLimits(
-        memory_bytes=changes.pop("memory_bytes", 1 << 20), bytes_per_second=changes.pop("bytes_per_second", 0)
+        memory_bytes=changes.pop("memory_bytes", 1 << 20),
+        bytes_per_second=changes.pop("bytes_per_second", 0),
+        disk_usage_max=changes.pop("disk_usage_max", 0.9),
     )
     return CompactionSettings(hash_key=HASH_KEY, limits=limits, **changes)
 

@@ -13,11 +13,13 @@ from magnetar.common.errors import (
     EntryUnreadable,
     LedgerClosed,
     LogFailed,
+    LogFull,
     MetadataError,
     NoSuchLedger,
     OwnershipLost,
     StorageError,
 )
+from magnetar.common.metadata import metadata_pb2
 from magnetar.common.metadata.store import Op, Put, Versioned
 from magnetar.common.metadata.values import COMPACTED, CompactedView, decode
 from magnetar.common.naming.position import EARLIEST, Position
@@ -62,6 +64,10 @@ async def compacted(process: Process, count: int = 30, keys: int = 4) -> Compact
 def view_of(process: Process) -> CompactedView:
     (key,) = keys_of(process.world, "compacted-views")
     return decode(CompactedView, process.world.metadata.dump()[key])
+
+
+def ledger_ref(ref: metadata_pb2.LedgerRef) -> LedgerRef:
+    return LedgerRef(ref.id, ref.key)
 
 
 def check_ledgers(process: Process) -> None:
@@ -509,6 +515,54 @@ def test_a_run_reports_what_it_did() -> None:
         assert progress.parts == 1
         assert compaction.figures == result.figures
         assert result.figures.ledger_id == view_of(process).segments[-1].ref.id
+        (segment,) = view_of(process).segments
+        pages_written = (await topic.topic.ctx.ledgers.open(ledger_ref(segment.ref))).last_confirmed + 1
+        assert sum(progress.writes.counts) == pages_written > 3
+        assert progress.writes.total_ms >= 0
+
+    simulated(scenario)
+
+
+def test_a_run_stops_on_full_disks_before_publishing_does() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await compacted(process)
+        await topic.publish(*entries(30, 20, 4, 2_000))
+        before = view_of(process)
+        disk = process.world.disk
+        disk.capacity = round((disk.capacity - disk.free_bytes()) / 0.95)
+        assert await topic.topic.ctx.ledgers.disk_usage(1) == pytest.approx(0.95, abs=0.001)
+        with pytest.raises(LogFull, match=r"95\.\d% full.*magnetarCompactionDiskUsageThreshold=0\.9: free"):
+            await topic.compact()
+        assert view_of(process) == before
+        check_ledgers(process)
+        await topic.compact(disk_usage_max=0.96)
+        await topic.check()
+
+    simulated(scenario)
+
+
+def test_disks_that_fill_during_a_run_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction_run, "_CHECK_DISKS_BYTES", 3_000)
+    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 1_000)
+
+    async def scenario(process: Process) -> None:
+        topic = CompactedTopic(await load(process))
+        await topic.publish(*entries(0, 40, 40, 400))
+        used = iter([0.2, 0.8, 0.91])
+        asked = 0
+
+        async def usage(copies: int) -> float | None:
+            nonlocal asked
+            asked += 1
+            assert copies == topic.topic.ctx.config.write_quorum
+            return next(used)
+
+        monkeypatch.setattr(topic.topic.ctx.ledgers, "disk_usage", usage)
+        with pytest.raises(LogFull):
+            await topic.compact()
+        assert asked == 3
+        assert topic.topic.ledger.compaction.horizon is None
+        check_ledgers(process)
 
     simulated(scenario)
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from magnetar.common.errors import DataCorruption, EntryUnreadable, MagnetarError
+from magnetar.common.errors import DataCorruption, EntryUnreadable, LogFull, MagnetarError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.compacted import page as pages
@@ -56,6 +56,9 @@ PROBED_KEYS: Final = 256 << 10
 _PROBED_BYTES: Final = 2_048 * pages.HASH_BYTES
 """Bytes of hashes of earlier segments that are compared in one step."""
 
+_CHECK_DISKS_BYTES: Final = 64 << 20
+"""Bytes written between two checks of disks."""
+
 DEAD_SET_BYTES_MAX: Final = 8 << 10
 DEAD_SETS_BYTES_MAX: Final = 128 << 10
 """Bytes of one dead set, and of all, in the view's metadata value; larger ones are pages of a ledger."""
@@ -88,6 +91,8 @@ class CompactionRun:
     removed_messages: int = 0
     ledgers: list[PageLedger] = field(default_factory=list)
     """Ledgers that no view names yet."""
+    _unchecked_bytes: int = 0
+    """Bytes written since disks were checked last."""
 
     async def part(self, view: View, limit: Position) -> View:
         """Compacts a part; returns the view in force afterwards, the same one if nothing was new."""
@@ -283,8 +288,22 @@ class CompactionRun:
         )
         return segment, end
 
+    async def _check_disks(self) -> None:
+        """Raises LogFull if disks are too full for compaction, which stops before publishing does."""
+        most = self.settings.limits.disk_usage_max
+        if most >= 1:
+            return
+        used = await self.ctx.ledgers.disk_usage(self.ctx.config.write_quorum)
+        if used is not None and used > most:
+            raise LogFull(
+                f"compaction stops while disks are {used:.1%} full, above "
+                f"magnetarCompactionDiskUsageThreshold={most:g}: free space on them, or raise it"
+            )
+
     async def _new_ledger(self) -> PageLedger:
-        ledger = PageLedger(self.ctx)
+        await self._check_disks()
+        self._unchecked_bytes = 0
+        ledger = PageLedger(self.ctx, self.progress.writes)
         await ledger.create(self.topic)
         self.ledgers.append(ledger)
         return ledger
@@ -301,6 +320,10 @@ class CompactionRun:
         await ledger.append(complete)
         size = sum(map(len, complete))
         self.progress.bytes_written += size
+        self._unchecked_bytes += size
+        if self._unchecked_bytes >= _CHECK_DISKS_BYTES:
+            self._unchecked_bytes = 0
+            await self._check_disks()
         await self.pace.spend(size)
         await self.pace.turn()
         await self._keep()
