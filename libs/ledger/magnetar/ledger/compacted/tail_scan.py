@@ -106,6 +106,11 @@ class TailScan:
         """Number of entries fed."""
         return self._entries
 
+    @property
+    def orphan_chunks(self) -> int:
+        """Number of chunks whose message begins before the first entry, or was abandoned."""
+        return self._groups.orphans
+
     def feed(self, run: Run) -> Iterator[None]:
         """Examines the entries of a run; yields every some dozen messages."""
         if (run.ledger_id, run.first_entry_id) != self._following:

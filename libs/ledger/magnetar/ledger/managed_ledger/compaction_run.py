@@ -13,7 +13,8 @@ A part reads the topic's entries after the horizon, up to the limit or to the me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -30,6 +31,7 @@ from magnetar.ledger.compacted.live_entries import live_numbers
 from magnetar.ledger.compacted.merge_plan import SegmentGroup, plan_merges
 from magnetar.ledger.compacted.pace import RunPace
 from magnetar.ledger.compacted.page import SegmentEnd, StoredEntry
+from magnetar.ledger.compacted.rebuild import REBUILT
 from magnetar.ledger.compacted.segment import SegmentKeys, read_index, read_page
 from magnetar.ledger.compacted.segment_builder import SegmentBuilder
 from magnetar.ledger.compacted.settings import CompactionSettings
@@ -99,6 +101,28 @@ class CompactionRun:
         tail = await self._scan(view, limit)
         if not tail.scan.entries and not (self.settings.rewrite and view.segments):
             return view
+        return await self._finish(view, tail)
+
+    async def rebuild(self, view: View, start: View, limit: Position) -> View:
+        """Replaces damaged segments from `start`, see `rebuild_start`; returns the same view if the topic's
+        entries do not suffice. The caller keeps them from being trimmed.
+        """
+        first = view.segments[len(start.segments)].first
+        tail = await self._scan(start, limit)
+        scan = tail.scan
+        whole = scan.entries > 0 and scan.position_of(0) == first and tail.horizon >= view.horizon
+        if not whole or tail.unreadable or scan.orphan_chunks:
+            log.warning("damaged segments of a compacted view stay: entries are missing", topic=self.topic)
+            return view
+        removed = self.removed_messages
+        after = await self._finish(start, tail)
+        self.removed_messages = removed  # most of it was left out before
+        REBUILT.inc(sum(segment.damaged for segment in view.segments))
+        log.info("damaged segments of a compacted view rebuilt", topic=self.topic, first=str(first))
+        return after
+
+    async def _finish(self, view: View, tail: _Tail) -> View:
+        """Writes and names the view with what was scanned after it."""
         survivors = await self._decide(tail.scan)
         dead = await self._dead_sets(view, tail.scan, survivors)
         before = sum(segment.dead for segment in view.segments)
@@ -138,6 +162,7 @@ class CompactionRun:
                 for _ in scan.feed(run):
                     if self.pace.over():
                         await asyncio.sleep(0)
+            tail.unreadable += len(result.unreadable)
             if not result.runs and not result.unreadable:
                 break
             at = result.next
@@ -332,14 +357,16 @@ class CompactionRun:
         self, view: View, segment: ViewSegment, dead: BitMap
     ) -> AsyncIterator[StoredEntry]:
         """Yields the live entries of an earlier segment, past the cache of pages."""
-        reader, index = await view.reader(segment), await view.index(segment)
+        with _noting_damage(segment):
+            reader, index = await view.reader(segment), await view.index(segment)
         keys = SegmentKeys(reader, index)
         for line in index.entries:
-            data = await read_page(reader, line.page_id)
+            with _noting_damage(segment):
+                data = await read_page(reader, line.page_id)
+                page = pages.decode_entries(data)
             self.progress.bytes_read += len(data)
             await self.pace.spend(len(data))
             await self.pace.turn()
-            page = pages.decode_entries(data)
             for number, ordinal, died in live_numbers(page, line.first_keyed, dead):
                 keyed = page.keyed[number]
                 hashes = await keys.between(ordinal, ordinal + keyed)
@@ -445,15 +472,26 @@ class CompactionRun:
         return replace(view, dead_sets=ledger.ref)
 
 
+@contextmanager
+def _noting_damage(segment: ViewSegment) -> Iterator[None]:
+    """Notes a failed read of a segment, so that the next run rebuilds it or leaves it alone."""
+    try:
+        yield
+    except (DataCorruption, EntryUnreadable):
+        segment.damaged = True
+        raise
+
+
 class _Tail:
     """New entries of one part: the scan, where it ended, and the entries themselves while they are small."""
 
-    __slots__ = ("byte_length", "horizon", "runs", "scan")
+    __slots__ = ("byte_length", "horizon", "runs", "scan", "unreadable")
 
     def __init__(self, scan: TailScan, horizon: Position) -> None:
         self.scan = scan
         self.horizon = horizon
         self.byte_length = 0
+        self.unreadable = 0
         self.runs: list[Run] | None = []
 
     def take(self, run: Run) -> None:
