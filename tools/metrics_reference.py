@@ -169,6 +169,7 @@ def rendered_page() -> str:
         times_rate_limited=1,
         offloaded_bytes=1,
         compaction=_COMPACTED,
+        compaction_subscription=lambda: None,
         compacted_entries=1,
         compacted_bytes=1,
     )

@@ -65,6 +65,15 @@ def test_a_compacted_topic_shows_how_long_its_pages_took_to_write() -> None:
     assert shown == {"le_0_5": 3, "le_5": 1, "overflow": 2, "count": 6, "sum": 4_321.5}
 
 
+def test_what_is_not_compacted_yet_is_the_backlog_of_a_subscription() -> None:
+    made = broker()
+    made.load("t").compacting = FakeSubscription(entries_behind=7)
+    made.load("other")
+    name = "pulsar_subscription_back_log"
+    found = {labels: count for (metric, labels), count in samples(page(made)).items() if metric == name}
+    assert found == {tuple(sorted({**TOPIC, "subscription": "__compaction"}.items())): 7}
+
+
 def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
     made = broker()
     topic = made.load("t")
