@@ -28,6 +28,7 @@ from magnetar.ledger.compacted.figures import CompactionProgress
 from magnetar.ledger.compacted.segment import SegmentIndex, read_index
 from magnetar.ledger.ledger_store import LedgerReader, LedgerRef, Run
 from magnetar.ledger.managed_ledger import compaction_run, delete_managed_ledger, finish_intents
+from magnetar.ledger.managed_ledger.lost_segments import LostSegment, lost_segments
 from magnetar.ledger.managed_ledger.page_ledger import KEEP_INTERVAL_S, PageLedger
 
 from tests.simulation.compaction_workload import CompactionChecker
@@ -351,7 +352,9 @@ def test_a_long_run_keeps_its_ledgers_from_being_cleaned_up() -> None:
 
 def test_a_segment_that_is_lost_is_an_error_and_never_an_empty_view() -> None:
     async def scenario(process: Process) -> None:
-        topic = await compacted(process)
+        topic = await compacted(process, 30, 25)
+        topic.topic.ledger.trim()
+        await until(lambda: len(ledger_ids(topic.topic)) <= 1)
         ref = view_of(process).segments[0].ref
         await process.metadata.delete(KEYS.ledger(ref.id))
         await topic.load_again()
@@ -360,6 +363,36 @@ def test_a_segment_that_is_lost_is_an_error_and_never_an_empty_view() -> None:
         await topic.publish(single(99, "new", b"new"))
         with pytest.raises(NoSuchLedger):
             await topic.compact(rewrite=True)
+
+    simulated(scenario)
+
+
+def test_lost_segments_are_named_with_their_topic() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await compacted(process)
+        assert await lost_segments(process.metadata, KEYS) == []
+        (segment,) = view_of(process).segments
+        await process.metadata.delete(KEYS.ledger(segment.ref.id))
+        first, last = topic.history[26].position, topic.history[29].position
+        found = await lost_segments(process.metadata, KEYS)
+        assert found == [LostSegment(TOPIC, segment.ref.id, first, last, 4)]
+
+    simulated(scenario)
+
+
+def test_a_view_replaced_while_segments_are_looked_for_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(process: Process) -> None:
+        topic = await compacted(process)
+        listing = await process.metadata.children(KEYS.compacted_views_prefix)
+        await topic.publish(single(99, "new", b"new"))
+        await topic.compact(rewrite=True)
+
+        async def earlier(prefix: str) -> object:
+            assert prefix == KEYS.compacted_views_prefix
+            return listing
+
+        monkeypatch.setattr(process.metadata, "children", earlier)
+        assert await lost_segments(process.metadata, KEYS) == []
 
     simulated(scenario)
 
