@@ -13,7 +13,6 @@ from magnetar.common.errors import (
     EntryUnreadable,
     LedgerClosed,
     LogFailed,
-    LogFull,
     MetadataError,
     NoSuchLedger,
     OwnershipLost,
@@ -44,7 +43,6 @@ from tests.unit.ledger.managed_ledger.harness import (
     simulated,
     until,
 )
-from tests.unit.ledger.managed_ledger.offloading import AT_ONCE, Cold, offload, with_objects
 
 
 def entries(first: int, count: int, keys: int, size: int = 0) -> list[Entry]:
@@ -513,115 +511,6 @@ def test_a_position_is_found_by_publish_time() -> None:
     simulated(scenario)
 
 
-def test_offloaded_ledgers_are_compacted_from_their_objects() -> None:
-    async def scenario(process: Process) -> None:
-        topic = CompactedTopic(await load(process))
-        cold = with_objects(topic.topic)
-        await topic.publish(*entries(0, 35, 12))
-        for ledger_id in ledger_ids(topic.topic)[:2]:
-            await offload(topic.topic, cold, ledger_id)
-        ledger = topic.topic.ledger
-        ledger.offload = AT_ONCE
-        await ledger.refresh_offload()
-        while (due := ledger.due_to_leave()) is not None:
-            assert await ledger.leave_bookies(await cold.verify(due))
-        reads = cold.reads
-        await topic.compact()
-        assert cold.reads > reads
-        await topic.check()
-
-    simulated(scenario)
-
-
-async def take_away(topic: CompactedTopic, cold: Cold, ledgers: Sequence[int]) -> None:
-    """Offloads these ledgers; storage lets them go."""
-    for ledger_id in ledgers:
-        await offload(topic.topic, cold, ledger_id)
-    ledger = topic.topic.ledger
-    ledger.offload = AT_ONCE
-    await ledger.refresh_offload()
-    while (due := ledger.due_to_leave()) is not None:
-        assert await ledger.leave_bookies(await cold.verify(due))
-
-
-async def read_on(topic: CompactedTopic, after: Position) -> dict[Position, bytes]:
-    """Reads the topic's own entries after a position, as a reader does at the end of the view."""
-    ledger = topic.topic.ledger
-    found: dict[Position, bytes] = {}
-    while (at := ledger.next_position(after)) is not None:
-        for run in (await ledger.read(at, 7, 1 << 20)).runs:
-            for number, data in enumerate(run.entries):
-                after = Position(run.ledger_id, run.first_entry_id + number)
-                found[after] = data
-    return found
-
-
-def test_a_view_that_ends_inside_an_offloaded_ledger_goes_on_with_its_objects() -> None:
-    async def scenario(process: Process) -> None:
-        topic = CompactedTopic(await load(process))
-        cold = with_objects(topic.topic)
-        await topic.topic.ledger.create_cursor("keeps", EARLIEST, {})
-        await topic.publish(*entries(0, 35, 12))
-        first, second, *_ = ledger_ids(topic.topic)
-        middle = next(each.position for each in topic.history if each.position == (second, 4))
-        await topic.compact(middle)
-        await take_away(topic, cold, [first, second])
-        await topic.load_again()
-        await topic.check()
-        assert topic.topic.ledger.compaction.horizon == middle
-        reads = cold.reads
-        later = {each.position: each.data for each in topic.history if each.position > middle}
-        assert await read_on(topic, middle) == later
-        assert cold.reads > reads
-        reads = cold.reads
-        await read_view(topic.topic)
-        assert cold.reads == reads, "the view is read without the objects that it replaces"
-        await topic.compact()
-        await topic.check()
-
-    simulated(scenario)
-
-
-def test_a_view_outlives_the_objects_of_its_entries() -> None:
-    async def scenario(process: Process) -> None:
-        topic = CompactedTopic(await load(process))
-        cold = with_objects(topic.topic)
-        await topic.publish(*entries(0, 35, 12))
-        await take_away(topic, cold, ledger_ids(topic.topic)[:2])
-        await topic.compact()
-        topic.topic.ledger.trim()
-        await until(lambda: len(ledger_ids(topic.topic)) <= 1)
-        cold.away = True
-        await topic.check()
-        await topic.publish(*entries(35, 5, 3))
-        await topic.compact(rewrite=True)
-        await topic.check()
-        check_ledgers(process)
-
-    simulated(scenario)
-
-
-def test_a_run_whose_objects_are_away_leaves_the_old_view_and_goes_on_later() -> None:
-    async def scenario(process: Process) -> None:
-        topic = CompactedTopic(await load(process))
-        cold = with_objects(topic.topic)
-        await topic.publish(*entries(0, 12, 5))
-        await topic.compact(topic.history[3].position)
-        before = view_of(process)
-        await topic.publish(*entries(12, 25, 5))
-        await take_away(topic, cold, ledger_ids(topic.topic)[:2])
-        cold.away = True
-        with pytest.raises(StorageError, match="away"):
-            await topic.compact()
-        assert view_of(process) == before
-        check_ledgers(process)
-        cold.away = False
-        await topic.compact()
-        await topic.check()
-
-    simulated(scenario)
-
-
 def test_a_run_reports_what_it_did() -> None:
     async def scenario(process: Process) -> None:
         topic = CompactedTopic(await load(process))
@@ -640,50 +529,6 @@ def test_a_run_reports_what_it_did() -> None:
         pages_written = (await topic.topic.ctx.ledgers.open(ledger_ref(segment.ref))).last_confirmed + 1
         assert sum(progress.writes.counts) == pages_written > 3
         assert progress.writes.total_ms >= 0
-
-    simulated(scenario)
-
-
-def test_a_run_stops_on_full_disks_before_publishing_does() -> None:
-    async def scenario(process: Process) -> None:
-        topic = await compacted(process)
-        await topic.publish(*entries(30, 20, 4, 2_000))
-        before = view_of(process)
-        disk = process.world.disk
-        disk.capacity = round((disk.capacity - disk.free_bytes()) / 0.95)
-        assert await topic.topic.ctx.ledgers.disk_usage(1) == pytest.approx(0.95, abs=0.001)
-        with pytest.raises(LogFull, match=r"95\.\d% full.*magnetarCompactionDiskUsageThreshold=0\.9: free"):
-            await topic.compact()
-        assert view_of(process) == before
-        check_ledgers(process)
-        await topic.compact(disk_usage_max=0.96)
-        await topic.check()
-
-    simulated(scenario)
-
-
-def test_disks_that_fill_during_a_run_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction_run, "_CHECK_DISKS_BYTES", 3_000)
-    monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 1_000)
-
-    async def scenario(process: Process) -> None:
-        topic = CompactedTopic(await load(process))
-        await topic.publish(*entries(0, 40, 40, 400))
-        used = iter([0.2, 0.8, 0.91])
-        asked = 0
-
-        async def usage(copies: int) -> float | None:
-            nonlocal asked
-            asked += 1
-            assert copies == topic.topic.ctx.config.write_quorum
-            return next(used)
-
-        monkeypatch.setattr(topic.topic.ctx.ledgers, "disk_usage", usage)
-        with pytest.raises(LogFull):
-            await topic.compact()
-        assert asked == 3
-        assert topic.topic.ledger.compaction.horizon is None
-        check_ledgers(process)
 
     simulated(scenario)
 
