@@ -94,8 +94,10 @@ def test_the_next_run_rebuilds_a_page_that_a_reader_found_damaged(number: int) -
         horizon = topic.topic.ledger.compaction.horizon
         await damage(topic, number)
         assert len(await hole(topic)) == 1
+        assert topic.topic.ledger.compaction.figures.damaged == 1
         rebuilt = REBUILT._value.get()
         result = await topic.compact()
+        assert result.figures.damaged == 0
         assert result.did_anything
         assert result.removed_messages == 0
         assert REBUILT._value.get() == rebuilt + 1

@@ -33,6 +33,8 @@ class ViewFigures:
     """Bytes of those entries, by the same estimate."""
     stored_bytes: int = 0
     """Bytes of all segments, including what is dead in them."""
+    damaged: int = 0
+    """Segments that were found damaged or lost since the topic was loaded."""
 
 
 @dataclass(slots=True)

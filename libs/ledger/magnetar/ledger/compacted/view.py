@@ -137,6 +137,7 @@ class View:
             sum(segment.live_entries for segment in segments),
             sum(segment.live_bytes for segment in segments),
             sum(segment.stored_bytes for segment in segments),
+            sum(segment.damaged for segment in segments),
         )
 
     @property
