@@ -285,17 +285,18 @@ def test_what_is_pending_when_a_topic_is_loaded_is_withheld_from_the_first_consu
     assert client_of(consumer).take() == [1]
 
 
+@pytest.mark.parametrize("later", [6, 15], ids=["the same ledger", "another ledger"])
 def test_an_abort_of_entries_that_no_consumer_was_sent_yet_delivers_them_once(
-    serving: TransactionalServing,
+    serving: TransactionalServing, later: int
 ) -> None:
-    consumer = joined(serving, 8)
-    serving.ack_in(A, consumer, 1, 6)
+    consumer = joined(serving, 18)
+    serving.ack_in(A, consumer, 1, later)
     serving.leave(consumer)
     consumer = serving.join("next", permits=2)
     assert client_of(consumer).take() == [0, 2]
     serving.end(A, abort=True)
     serving.flow(consumer, 100)
-    assert sorted(client_of(consumer).take()) == [1, 3, 4, 5, 6, 7]
+    assert sorted(client_of(consumer).take()) == [1, *range(3, 18)]
 
 
 def test_a_subscription_without_such_acknowledgements_has_no_gate(serving: TransactionalServing) -> None:
@@ -304,3 +305,12 @@ def test_a_subscription_without_such_acknowledgements_has_no_gate(serving: Trans
     source = serving.subscription.source
     assert source is not None
     assert source.gates == ()
+
+
+def test_an_entry_that_was_acknowledged_before_it_was_sent_is_not_sent(serving: TransactionalServing) -> None:
+    consumer = serving.join("c", permits=1)
+    serving.publish(5)
+    assert client_of(consumer).take() == [0]
+    serving.ack_in(A, consumer, 2, 3)
+    serving.flow(consumer, 100)
+    assert client_of(consumer).take() == [1, 4]
