@@ -127,6 +127,7 @@ class Coordinator:
         self._deadlines.add(number, self._clock.monotonic() + ttl_ms / 1000)
         await written.wait()
         self._figures.created.inc()
+        self._figures.log_has(self.log.figures.changes)
         return TxnId(self.coordinator_id, number)
 
     async def add_partitions(self, txn: TxnId, topics: Sequence[str], caller: str | None) -> None:
