@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from magnetar.broker.transactions.coordinator import Coordinator, open_coordinator
@@ -62,7 +63,7 @@ class Owner:
         for end in ends:
             failure = self.rng.random() < self.failures
             if not failure or self.rng.random() < 0.5:
-                self.workload.check(lambda end=end: self.workload.checker.tell(end, former=self.former))
+                self.workload.check(partial(self.workload.checker.tell, end, former=self.former))
             results.append(EndResult(EndOutcome.RETRY if failure else EndOutcome.DONE))
         return results
 
@@ -91,7 +92,7 @@ class CoordinatorOverBookies:
             ack_quorum=shape.ack_quorum,
         )
 
-    def check(self, promise) -> None:  # type: ignore[no-untyped-def]
+    def check(self, promise: Callable[[], None]) -> None:
         """Checks a promise; what is broken is raised by the run, since owners retry after any error."""
         try:
             promise()
