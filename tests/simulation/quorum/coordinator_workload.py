@@ -77,7 +77,7 @@ class CoordinatorOverBookies:
     nemesis: Nemesis = field(init=False)
     checker: CoordinatorChecker = field(default_factory=CoordinatorChecker)
     epoch: int = 0
-    """Of the present owner."""
+    """Epoch of the present owner."""
     broken: list[str] = field(default_factory=list)
     config: ManagedLedgerConfig = field(init=False)
 
