@@ -274,9 +274,13 @@ class Coordinator:
                 self.on_lost()
 
     def abandon(self, reason: str) -> None:
-        """Stops at once, without writing."""
+        """Stops at once, without writing. `stopped` ends the calls in flight."""
         self._leave(reason)
         self.log.lose(OwnershipLost(reason))
+
+    async def stopped(self) -> None:
+        """Cancels the calls to topics that are in flight, after `abandon` or a loss."""
+        await self._delivery.close()
 
     async def close(self) -> None:
         """Waits for the changes in flight and closes the log; idempotent. A caller with a deadline cancels
