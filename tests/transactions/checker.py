@@ -251,10 +251,9 @@ def repeated_ids(facts: Facts) -> list[str]:
     slack_s = facts.history.clock_error_s
     for mark in facts.history.watermarks:
         for each in facts.transactions.values():
-            new = each.new
-            if new is None or each.txn[0] != mark.coordinator or each.txn[1] > mark.number:
+            if each.new is None or each.txn[0] != mark.coordinator or each.txn[1] > mark.number:
                 continue
-            if new.end < mark.at < each.open_until(slack_s):
+            if each.new.end < mark.at < each.open_until(slack_s):
                 broken.append(
                     f"ids: the low watermark of coordinator {mark.coordinator} was {mark.number} at "
                     f"{mark.at:.3f} s, when transaction {each.txn} was open"

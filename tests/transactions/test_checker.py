@@ -33,7 +33,7 @@ class Story:
         return self.now
 
     def call(self, kind: str, worker: str = "w", answer: Answer | None = Answer.OK, **fields: Any) -> None:
-        answered = {name: fields.pop(name) for name in ("position", "error") if name in fields}
+        answered: Event = {name: fields.pop(name) for name in ("position", "error") if name in fields}
         if kind == "new":
             answered["txn"] = fields.pop("txn")
         number = self._recorder.begin(kind, worker, **fields)
