@@ -1,4 +1,4 @@
-"""`make bank`: the bank's transactions on a standalone or on Apache Pulsar without faults, and the checker."""
+"""`make bank`: transactions of the bank on a standalone, or on Apache Pulsar, without faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bank: Apache Pulsar's Java client moves balances between topics in transactions (`java/`), and records it."""
+"""The bank: a program of the Java client that moves balances between topics in transactions (`java/`)."""
 
 from __future__ import annotations
 

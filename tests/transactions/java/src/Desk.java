@@ -25,6 +25,8 @@ final class Desk implements AutoCloseable {
     private final Journal journal;
     private final PulsarClient client;
     private final Map<Branch, Producer<byte[]>> producers = new LinkedHashMap<>();
+    /** Of messages without a transaction: the client puts those into the batch of a transaction, which may abort. */
+    private final Map<Branch, Producer<byte[]>> plainProducers = new LinkedHashMap<>();
     private long made;
 
     Desk(String name, String serviceUrl, Journal journal, Random random) throws PulsarClientException {
@@ -73,10 +75,11 @@ final class Desk implements AutoCloseable {
     /** Publishes a balance, or a note without a transaction. */
     CompletableFuture<MessageId> send(Transaction txn, Branch branch, Balance balance, List<String> inputs, int slot)
             throws PulsarClientException {
-        Producer<byte[]> producer = producers.get(branch);
+        Map<Branch, Producer<byte[]>> all = txn == null ? plainProducers : producers;
+        Producer<byte[]> producer = all.get(branch);
         if (producer == null) {
             producer = branch.producer(client, name + "-" + branch.topic().replaceAll(".*-", "") + "-" + made);
-            producers.put(branch, producer);
+            all.put(branch, producer);
         }
         long call = journal.begin(
                 "send", name,
@@ -149,7 +152,7 @@ final class Desk implements AutoCloseable {
 
     /** Whether the coordinator said so: the client refuses by itself where the state of its object does not fit. */
     private static boolean fromServer(Throwable error) {
-        return error.getMessage() == null || !error.getMessage().contains("Transaction is ");
+        return error.getMessage() == null || !error.getMessage().contains("unexpected state");
     }
 
     String nextName(int account) {

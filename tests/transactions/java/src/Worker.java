@@ -134,7 +134,7 @@ final class Worker implements Runnable {
         for (Held held : some) {
             calls.add(desk.acknowledge(txn, held.branch, held.consumer, List.copyOf(held.messages)));
         }
-        boolean done = allDone(calls);
+        boolean done = allDone(txn, calls);
         if (dies) {
             return false;
         }
@@ -183,11 +183,15 @@ final class Worker implements Runnable {
         return calls;
     }
 
-    private static boolean allDone(List<CompletableFuture<?>> calls) throws InterruptedException {
+    /** Whether all calls succeeded; one that is never answered is noted as what never ends. */
+    private boolean allDone(Transaction txn, List<CompletableFuture<?>> calls) throws InterruptedException {
         try {
             CompletableFuture.allOf(calls.toArray(CompletableFuture[]::new)).get(Desk.CALL_SECONDS_MAX, TimeUnit.SECONDS);
             return true;
-        } catch (ExecutionException | TimeoutException failed) {
+        } catch (ExecutionException failed) {
+            return false;
+        } catch (TimeoutException late) {
+            bank.journal.note("unfinished", "party", "a call of " + name, "txn", Journal.of(txn.getTxnID()));
             return false;
         }
     }

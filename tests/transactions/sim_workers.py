@@ -1,0 +1,255 @@
+"""Clients of the simulation: workers that consume, transform and publish in transactions, and readers.
+
+Every call is recorded. A worker gives up on a transaction as soon as one of its calls fails, and ends it;
+some transactions are aborted on purpose, or left to their timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.transactions.history import OTHER_OUTCOME, Answer, Recorder, Txn
+from tests.transactions.sim_broker import Owners, coordinator_party
+from tests.transactions.sim_calls import Caller, CallFailed
+
+TTL_S: Final = 1.0
+SHORT_TTL_S: Final = 0.2
+END_TIMEOUT_S: Final = 1.0
+END_ATTEMPTS_MAX: Final = 4
+PAUSE_S: Final = 0.02
+HELD_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A subscription to consume, and the topics that get what was made of it."""
+
+    source: str
+    subscription: str
+    targets: tuple[str, ...]
+    cumulative: bool = False
+
+
+@dataclass(slots=True)
+class Client:
+    """Calls of one worker, each recorded."""
+
+    name: str
+    caller: Caller
+    owners: Owners
+    recorder: Recorder
+    rng: random.Random
+
+    async def recorded(self, kind: str, party: str, method: str, timeout_s: float = 0.4, **both: Any) -> Any:
+        """Makes a call with `send` as its fields and `note` in the history; returns its value. Raises
+        CallFailed.
+        """
+        send, note = both["send"], both["note"]
+        call = self.recorder.begin(kind, self.name, **note)
+        try:
+            value = await self.caller.call(self.owners.address(party), method, timeout_s, **send)
+        except CallFailed as error:
+            name = OTHER_OUTCOME if error.name == OTHER_OUTCOME else error.name
+            self.recorder.answer(call, Answer.REFUSED if error.certain else Answer.UNKNOWN, error=name)
+            raise
+        self.recorder.answer(call, Answer.OK, **_result(kind, value))
+        return value
+
+    async def begin(self, coordinator: int, ttl_s: float) -> Txn:
+        fields = {"coordinator": coordinator, "ttl_ms": int(ttl_s * 1000)}
+        party = coordinator_party(coordinator)
+        most, least = await self.recorded("new", party, "New", send=fields, note={"ttl_s": ttl_s})
+        return most, least
+
+    async def add_partitions(self, txn: Txn, topics: list[str]) -> None:
+        to = self.owners.address(coordinator_party(txn[0]))
+        await self.caller.call(to, "AddPartition", txn=txn, topics=topics)
+
+    async def add_subscription(self, txn: Txn, topic: str, subscription: str) -> None:
+        to = self.owners.address(coordinator_party(txn[0]))
+        await self.caller.call(to, "AddSubscription", txn=txn, topic=topic, subscription=subscription)
+
+    async def send(
+        self, topic: str, name: str, txn: Txn | None, inputs: list[str] | None = None, slot: int = 0
+    ) -> None:
+        note = {"topic": topic, "message": name, "txn": txn, "inputs": inputs or [], "slot": slot}
+        await self.recorded(
+            "send", topic, "Send", send={"topic": topic, "names": [name], "txn": txn}, note=note
+        )
+
+    async def end(self, txn: Txn, commit: bool) -> bool:
+        """Ends a transaction, again while the outcome is unknown; returns whether it is known."""
+        for _ in range(END_ATTEMPTS_MAX):
+            fields = {"txn": txn, "commit": commit}
+            try:
+                party = coordinator_party(txn[0])
+                await self.recorded("end", party, "End", END_TIMEOUT_S, send=fields, note=fields)
+                return True
+            except CallFailed as error:
+                if error.certain:
+                    return False
+            await asyncio.sleep(self.rng.uniform(0, PAUSE_S))
+        return False
+
+
+def _result(kind: str, value: Any) -> dict[str, Any]:
+    if kind == "new":
+        return {"txn": value}
+    return {"position": value[0]} if kind == "send" else {}
+
+
+@dataclass(slots=True)
+class Worker:
+    """Consumes from one stage until told to stop."""
+
+    client: Client
+    stage: Stage
+    coordinators: int
+    over: Callable[[], bool]
+    transactions_max: int
+    made: int = 0
+    _held: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _last: tuple[int, int] = (-1, -1)
+
+    async def run(self) -> None:
+        rng = self.client.rng
+        while not self.over() and self.transactions_max > 0:
+            try:
+                held = await self._receive()
+                if rng.random() < 0.15:
+                    await self.client.send(rng.choice(self.stage.targets), self._name(), None)
+                if held:
+                    self.transactions_max -= 1
+                    await self._transact(held)
+            except CallFailed:
+                pass
+            await asyncio.sleep(rng.uniform(0, PAUSE_S))
+
+    async def _receive(self) -> list[dict[str, Any]]:
+        """Returns entries, each {position, size, indexes, names}."""
+        stage, client = self.stage, self.client
+        fields = {"topic": stage.source, "subscription": stage.subscription, "consumer": client.name}
+        most = client.rng.randint(1, HELD_MAX)
+        found = await client.caller.call(client.owners.address(stage.source), "Receive", most=most, **fields)
+        held = []
+        for entry in found:
+            path = "redelivery" if entry["again"] else "dispatch"
+            for name, position in entry["messages"]:
+                client.recorder.note(
+                    "delivery",
+                    reader=client.name,
+                    topic=stage.source,
+                    message=name,
+                    position=position,
+                    path=path,
+                )
+            held.append(self._chosen(entry))
+        return held
+
+    def _chosen(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Takes all messages of an entry, or some of a batch."""
+        messages, rng = entry["messages"], self.client.rng
+        if len(messages) > 1 and not self.stage.cumulative and rng.random() < 0.7:
+            messages = rng.sample(messages, rng.randint(1, len(messages)))
+        names = [name for name, _ in messages]
+        indexes = [max(0, position[2]) for _, position in messages]
+        return {"position": messages[0][1][:2], "size": entry["size"], "indexes": indexes, "names": names}
+
+    async def _transact(self, held: list[dict[str, Any]]) -> None:
+        client, stage, rng = self.client, self.stage, self.client.rng
+        fate = rng.random()
+        forgotten = fate < 0.1
+        txn = await client.begin(rng.randrange(self.coordinators), SHORT_TTL_S if forgotten else TTL_S)
+        try:
+            await self._fill(txn, held)
+            done = True
+        except CallFailed:
+            done = False
+        if forgotten and done:
+            return
+        commit = done and fate > 0.25
+        if rng.random() < 0.1:
+            # A second caller, such as an operator, who wants the same or the other outcome.
+            other = asyncio.create_task(client.end(txn, rng.random() < 0.5 and done))
+            await client.end(txn, commit)
+            await other
+        else:
+            await client.end(txn, commit)
+        if not commit and stage.cumulative:
+            fields = {"topic": stage.source, "subscription": stage.subscription, "consumer": client.name}
+            await client.caller.call(client.owners.address(stage.source), "GiveBack", **fields)
+
+    async def _fill(self, txn: Txn, held: list[dict[str, Any]]) -> None:
+        """Registers, publishes and acknowledges; the order of publishing and acknowledging is any."""
+        client, stage, rng = self.client, self.stage, self.client.rng
+        inputs = sorted(name for entry in held for name in entry["names"])
+        targets = [rng.choice(stage.targets) for _ in range(rng.randint(1, 2))] if stage.targets else []
+        if targets:
+            await client.add_partitions(txn, sorted(set(targets)))
+        await client.add_subscription(txn, stage.source, stage.subscription)
+        calls = [client.send(target, self._name(), txn, inputs, slot) for slot, target in enumerate(targets)]
+        calls.insert(rng.randint(0, len(calls)), self._acknowledge(txn, held, inputs))
+        if rng.random() < 0.5:
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            failed = [each for each in outcomes if isinstance(each, BaseException)]
+            if failed:
+                raise failed[0]
+        else:
+            try:
+                while calls:
+                    await calls.pop(0)
+            finally:
+                for call in calls:
+                    call.close()
+
+    async def _acknowledge(self, txn: Txn, held: list[dict[str, Any]], names: list[str]) -> None:
+        stage = self.stage
+        entries = [{key: entry[key] for key in ("position", "size", "indexes")} for entry in held]
+        fields = {"topic": stage.source, "subscription": stage.subscription, "txn": txn}
+        await self.client.recorded(
+            "ack",
+            stage.source,
+            "Ack",
+            send={**fields, "entries": entries, "cumulative": stage.cumulative},
+            note={**fields, "messages": names},
+        )
+
+    def _name(self) -> str:
+        self.made += 1
+        return f"{self.client.name}-{self.made}"
+
+
+@dataclass(slots=True)
+class Reader:
+    """Follows one topic from its first message, in order."""
+
+    client: Client
+    topic: str
+    over: Callable[[], bool]
+    after: list[int] | None = None
+
+    async def run(self) -> None:
+        client = self.client
+        while not self.over():
+            try:
+                found = await client.caller.call(
+                    client.owners.address(self.topic), "Read", topic=self.topic, after=self.after
+                )
+            except CallFailed:
+                found = []
+            for entry in found:
+                for name, position in entry:
+                    client.recorder.note(
+                        "delivery",
+                        reader=client.name,
+                        topic=self.topic,
+                        message=name,
+                        position=position,
+                        path="reader",
+                    )
+                    self.after = position[:2]
+            await asyncio.sleep(client.rng.uniform(0, 4 * PAUSE_S))

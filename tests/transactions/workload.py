@@ -1,0 +1,217 @@
+"""One simulated run: brokers with coordinators and topics over bookies, workers, faults, and the history.
+
+In the end everything heals, every transaction has to end by itself, and all topics are loaded anew from
+storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from tests.simulation.quorum.cluster import Cluster
+from tests.transactions.checker import check
+from tests.transactions.history import Answer, History, Recorder
+from tests.transactions.sim_broker import Owners, SimBroker, coordinator_party
+from tests.transactions.sim_calls import Address, Caller, CallFailed
+from tests.transactions.sim_coordinator import GRACE_S
+from tests.transactions.sim_nemesis import BrokerNemesis
+from tests.transactions.sim_topic import SimTopic
+from tests.transactions.sim_workers import TTL_S, Client, Reader, Stage, Worker
+
+TOPICS: Final = tuple(f"persistent://public/default/{name}" for name in ("in", "out", "also"))
+IN, OUT, ALSO = TOPICS
+STAGES: Final = (
+    Stage(IN, "shared", (OUT, ALSO)),
+    Stage(IN, "shared", (OUT, ALSO)),
+    Stage(OUT, "ordered", (ALSO,), cumulative=True),
+)
+SUBSCRIPTIONS: Final = ((IN, "shared"), (OUT, "ordered"))
+COORDINATORS: Final = 2
+BROKERS: Final = ("n0", "n1")
+INPUTS: Final = 5
+TRANSACTIONS_OF_A_WORKER: Final = 3
+WORK_S: Final = 1.5
+ENDS_WITHIN_S: Final = 20.0
+LOADED_WITHIN_S: Final = 20.0
+
+
+class TransactionWorkload:
+    """One run over one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.recorder = Recorder(cluster.loop.time)
+        self.rng = random.Random(f"transactions {cluster.seed}")
+        self.brokers: dict[str, SimBroker] = {}
+        self._cluster = cluster
+        self._owners = Owners()
+        self._over = False
+        self._lives = 0
+        self.nemesis = BrokerNemesis(cluster, self)
+
+    @property
+    def owners(self) -> Owners:
+        return self._owners
+
+    @property
+    def history(self) -> History:
+        return self.recorder.history
+
+    async def run(self) -> None:
+        """Everything, from the first bookie's start to the verdict."""
+        cluster, rng = self._cluster, self.rng
+        for bookie in cluster.bookies:
+            bookie.start()
+        await asyncio.sleep(0.1)
+        for name in BROKERS:
+            await self.start_broker(name)
+        parties = [*TOPICS, *(coordinator_party(number) for number in range(COORDINATORS))]
+        self._owners.of.update({party: rng.choice(BROKERS) for party in parties})
+        clients = await cluster.client("clients")
+        await clients.process.spawn(self._open(self._client("opening", clients.process)))
+        tasks = self._begin_work(clients.process)
+        trouble = asyncio.ensure_future(self.nemesis.run())
+        await asyncio.wait(tasks, timeout=WORK_S)
+        self.nemesis.stop()
+        await trouble
+        for name in BROKERS:
+            if name not in self.brokers:
+                await self.start_broker(name)
+        self.recorder.note("quiet")
+        self._over = True
+        await asyncio.wait(tasks, timeout=ENDS_WITHIN_S)
+        await self._wait_for_ends()
+        self.recorder.note("clock error", seconds=self.nemesis.clock_error_s)
+        for broker in list(self.brokers.values()):
+            broker.process.kill()
+        await self._read_everything()
+        cluster.checker.raise_broken()
+        broken = check(self.history)
+        assert not broken, "\n".join(broken)
+
+    # Brokers
+
+    async def start_broker(self, name: str) -> None:
+        """Starts a life of a broker, which may die before it serves."""
+        self._lives += 1
+        node = await self._cluster.client(name)
+        address = Address(name, self._lives)
+        broker = SimBroker(self._cluster, node, self._owners, self.recorder, address)
+        self.brokers[name] = broker
+        self._owners.lives[name] = address
+        node.process.on_death(lambda: self._died(broker))
+        self._cluster.network.listen(node.process, broker)
+
+    def _died(self, broker: SimBroker) -> None:
+        if self.brokers.get(broker.address.name) is broker:
+            del self.brokers[broker.address.name]
+            self._owners.lives.pop(broker.address.name, None)
+        self._cluster.clients.remove(broker.node)
+
+    # Clients
+
+    def _client(self, name: str, process: object) -> Client:
+        caller = Caller(self._cluster.network, process)  # type: ignore[arg-type]
+        return Client(name, caller, self._owners, self.recorder, random.Random(self.rng.getrandbits(64)))
+
+    async def _open(self, client: Client) -> None:
+        """Publishes the inputs, some of them as a batch."""
+        names = [f"i{number}" for number in range(INPUTS)]
+        for first, count in ((0, 1), (1, 3), (4, 1)):
+            batch = names[first : first + count]
+            calls = [
+                self.recorder.begin("send", client.name, topic=IN, message=name, txn=None) for name in batch
+            ]
+            fields = {"topic": IN, "names": batch, "txn": None}
+            positions = await client.caller.call(self._owners.address(IN), "Send", 30.0, **fields)
+            for call, position in zip(calls, positions, strict=True):
+                self.recorder.answer(call, Answer.OK, position=position)
+
+    def _begin_work(self, process: object) -> list[asyncio.Task[None]]:
+        spawn: Callable[..., asyncio.Task[None]] = process.spawn  # type: ignore[attr-defined]
+        tasks = []
+        for number, stage in enumerate(STAGES):
+            client = self._client(f"w{number}", process)
+            worker = Worker(client, stage, COORDINATORS, self._is_over, TRANSACTIONS_OF_A_WORKER)
+            tasks.append(spawn(worker.run()))
+        for topic in (OUT, ALSO):
+            client = self._client(f"reader of {topic}", process)
+            tasks.append(spawn(Reader(client, topic, self._is_over).run()))
+        return tasks
+
+    def _is_over(self) -> bool:
+        return self._over
+
+    # The end
+
+    async def _wait_for_ends(self) -> None:
+        """Every transaction ends by itself: by its timeout, or because its decision is carried out."""
+        loop = self._cluster.loop
+        deadline = loop.time() + ENDS_WITHIN_S + GRACE_S + TTL_S
+        while self._unfinished() and loop.time() < deadline:
+            for number in range(COORDINATORS):
+                broker = self.brokers[self._owners.of[coordinator_party(number)]]
+                broker.process.spawn(_loaded(broker, number))
+            await asyncio.sleep(0.1)
+        for party, txn in self._unfinished():
+            self.recorder.note("unfinished", party=party, txn=list(txn))
+
+    def _unfinished(self) -> list[tuple[str, tuple[int, int]]]:
+        found: list[tuple[str, tuple[int, int]]] = []
+        for number in range(COORDINATORS):
+            party = coordinator_party(number)
+            coordinator = self.brokers[self._owners.of[party]].coordinators.get(number)
+            if coordinator is None:
+                found.append((party, (number, -1)))
+            else:
+                found += [(party, txn) for txn in coordinator.unfinished()]
+        for name in TOPICS:
+            topic = self.brokers[self._owners.of[name]].topics.get(name)
+            if topic is not None and not topic.lost and topic.ledger.transactions is not None:
+                found += [(name, tuple(txn)) for txn in topic.ledger.transactions.open]  # type: ignore[misc]
+        return found
+
+    async def _read_everything(self) -> None:
+        node = await self._cluster.client("last")
+        broker = SimBroker(self._cluster, node, self._owners, self.recorder, Address("last", 0))
+        await asyncio.wait_for(node.process.spawn(self._read_with(broker)), LOADED_WITHIN_S)
+
+    async def _read_with(self, broker: SimBroker) -> None:
+        for name in TOPICS:
+            topic = await _retried(lambda name=name: self._load(broker, name))
+            limit, last = topic.ledger.read_limit(), topic.ledger.last_confirmed
+            for txn in topic.transactions.open:
+                self.recorder.note("unfinished", party=f"{name} loaded anew", txn=list(txn))
+            assert topic.transactions.open or limit == last, f"{name} may be read up to {limit} of {last}"
+            messages = await topic.everything()
+            self.recorder.note("content", topic=name, messages=messages)
+            for source, subscription in SUBSCRIPTIONS:
+                if source == name:
+                    left = await topic.left(subscription)
+                    self.recorder.note("left", topic=name, subscription=subscription, messages=left)
+
+    async def _load(self, broker: SimBroker, name: str) -> SimTopic:
+        return await SimTopic.load(broker.ctx, name, self._cluster.loop.time, create=False)
+
+
+async def _loaded(broker: SimBroker, number: int) -> None:
+    try:
+        await broker.coordinator(number)
+    except Exception as error:
+        if isinstance(error, AssertionError):
+            raise
+
+
+async def _retried(load: Callable[[], object]) -> SimTopic:
+    from magnetar.common.errors import MetadataError, StorageError
+
+    while True:
+        try:
+            return await load()  # type: ignore[misc,return-value]
+        except (StorageError, MetadataError):
+            await asyncio.sleep(0.05)
+
+
+__all__ = ["CallFailed", "TransactionWorkload"]
