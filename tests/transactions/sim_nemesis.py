@@ -28,6 +28,7 @@ class BrokerNemesis:
         self._cluster = cluster
         self._workload = workload
         self._stopped = False
+        self._starting: set[asyncio.Future[None]] = set()
         kinds: list[Callable[[], None]] = [
             self.kill,
             self.kill,
@@ -75,7 +76,7 @@ class BrokerNemesis:
 
         def again() -> None:
             if name not in self._workload.brokers:
-                asyncio.ensure_future(self._workload.start_broker(name))
+                self._starting.add(asyncio.ensure_future(self._workload.start_broker(name)))
 
         down_s = self.rng.uniform(*DOWN_S)
         broker.process.on_death(lambda: self._cluster.later(down_s, again))
