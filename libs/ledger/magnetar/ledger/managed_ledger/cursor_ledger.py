@@ -42,9 +42,9 @@ from magnetar.ledger.managed_ledger.cursor_records import (
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationRecord
 from magnetar.ledger.managed_ledger.delayed_index import DelayedChunk, DelayedIndex
 from magnetar.ledger.managed_ledger.intents import finish_quietly
-from magnetar.ledger.managed_ledger.new_cursor_ledger import NewCursorLedger
+from magnetar.ledger.managed_ledger.new_record_ledger import NewRecordLedger
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
-from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref
+from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 
 log = get_logger(__name__)
 
@@ -192,8 +192,7 @@ class CursorLedger:
     @property
     def ref(self) -> LedgerRef | None:
         """The cursor ledger that the head names."""
-        head = self._head.decode()
-        return read_ref(head.cursor_ledger) if head.HasField("cursor_ledger") else None
+        return self._head.record_ledger
 
     @property
     def last_position(self) -> Position | None:
@@ -415,7 +414,8 @@ class CursorLedger:
         Raises OwnershipLost, or a retriable error: then the old ledger, if any, is still the topic's.
         """
         await self._head.sync()
-        new = NewCursorLedger(self.ctx, self.topic, self._head, self._on_confirmed, self._on_failed)
+        properties = {"topic": self.topic, "kind": "cursors"}
+        new = NewRecordLedger(self.ctx, self._head, properties, self._on_confirmed, self._on_failed)
         try:
             await new.create()
         except NotEnoughBookies as error:

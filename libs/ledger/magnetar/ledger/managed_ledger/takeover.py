@@ -37,6 +37,7 @@ from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.offload_progress import note
 from magnetar.ledger.managed_ledger.open_ledger import closing_ops
+from magnetar.ledger.managed_ledger.record_replay import replay_records
 from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref
 from magnetar.ledger.managed_ledger.view_record import load_view
@@ -44,7 +45,6 @@ from magnetar.ledger.managed_ledger.view_record import load_view
 log = get_logger(__name__)
 
 _ATTEMPTS_MAX = 5
-_READ_BYTES_MAX = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -278,16 +278,5 @@ async def _read_cursor_ledger(
             "from 'earliest'; restore the ledger, or delete the topic"
         ) from error
     loader = CursorLoader(name, ref.id, spans, ctx.clock.wall_ms())
-    at = 0
-    while at <= closed.last_entry_id:
-        try:
-            runs = await reader.read(at, closed.last_entry_id, _READ_BYTES_MAX)
-        except EntryUnreadable as error:
-            loader.damaged(at, str(error))
-            at += 1
-            continue
-        for run in runs:
-            for number, data in enumerate(run.entries):
-                loader.feed(run.first_entry_id + number, data)
-            at = run.last_entry_id + 1
+    await replay_records(reader, closed, loader.feed, loader.damaged)
     return loader
