@@ -82,7 +82,7 @@ class SimBroker:
         self._owners = owners
         self._recorder = recorder
         self._clock = cluster.loop.time
-        self._caller = Caller(cluster.network, node.process)
+        self._caller = Caller(cluster.network, node.process, f"life {address.life}")
         self._loading: dict[str, asyncio.Task[Any]] = {}
         self._seen: set[str] = set()
         self._methods: dict[str, Callable[..., Awaitable[Any]]] = {
@@ -209,8 +209,8 @@ class SimBroker:
         position = await found.publish(names, None if txn is None else TxnId(*txn))
         return positions_of(position, len(names))
 
-    async def _receive(self, topic: str, subscription: str, consumer: str, most: int) -> Any:
-        return await (await self.topic(topic)).receive(subscription, consumer, most)
+    async def _receive(self, topic: str, subscription: str, consumer: str, most: int, ordered: bool) -> Any:
+        return await (await self.topic(topic)).receive(subscription, consumer, most, ordered=ordered)
 
     async def _ack(
         self,

@@ -63,12 +63,14 @@ class Caller:
 
     network: SimNetwork
     process: SimProcess
+    name: str
+    """Unique among the callers of a process."""
     _calls: int = 0
 
     async def call(self, to: Address, method: str, timeout_s: float = TIMEOUT_S, **fields: Any) -> Any:
         """Raises CallFailed."""
         self._calls += 1
-        request = {**fields, "life": to.life, "id": f"{self.process.name}/{self._calls}"}
+        request = {**fields, "life": to.life, "id": f"{self.process.name}/{self.name}/{self._calls}"}
         data = json.dumps(request).encode()
         try:
             (answer,) = await self.network.call(self.process, to.name, method, data, timeout_s)

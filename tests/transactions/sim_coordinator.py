@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magnetar.broker.transactions.coordinator import GRACE_S, Coordinator, open_coordinator
-from magnetar.broker.transactions.figures import CoordinatorFigures
 from magnetar.broker.transactions.participants import Participants
 from magnetar.ledger.managed_ledger import ManagedLedgerContext
 
@@ -14,7 +13,7 @@ async def take_over(
     ctx: ManagedLedgerContext, number: int, participants: Participants, on_lost: Callable[[], None]
 ) -> Coordinator:
     """Takes a coordinator over; `on_lost` is called when another broker does. Raises errors of storage."""
-    found = await open_coordinator(ctx, number, participants, CoordinatorFigures(number), active_max=0)
+    found = await open_coordinator(ctx, number, participants, cluster="sim", active_max=0)
     found.on_lost = on_lost
     return found
 

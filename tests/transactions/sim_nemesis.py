@@ -37,10 +37,12 @@ class BrokerNemesis:
             self.move,
             self.part,
             self.jump,
+            self.doubt,
+            self.lose_metadata,
         ]
         self._kinds = [kind for kind in kinds if rng.random() < 0.6] or [self.kill]
         self._pause_s = rng.choice((0.05, 0.15, 0.4))
-        self._bookies = Nemesis(cluster, cluster.seed) if rng.random() < 0.4 else None
+        self._bookies = Nemesis(cluster, cluster.seed) if cluster.bookies and rng.random() < 0.6 else None
 
     async def run(self) -> None:
         """Strikes again and again, until `stop`."""
@@ -51,7 +53,7 @@ class BrokerNemesis:
             await asyncio.sleep(self.rng.expovariate(1 / self._pause_s))
             if not self._stopped:
                 kind = self.rng.choice(self._kinds)
-                self._cluster.happened[f"{kind.__name__} of a broker"] += 1
+                self._cluster.happened[f"{kind.__name__.replace('_', ' ')} of a broker"] += 1
                 kind()
         if others is not None:
             await others
@@ -62,6 +64,9 @@ class BrokerNemesis:
         if self._bookies is not None:
             self._bookies.stop()
         self._cluster.network.heal()
+        for node in self._cluster.clients:
+            node.metadata.faults.unknown_probability = 0.0
+            node.metadata.faults.unreachable = False
         for broker in self._workload.brokers.values():
             broker.process.spare()
 
@@ -106,6 +111,19 @@ class BrokerNemesis:
         jump_s = self.rng.uniform(-CLOCK_JUMP_S, CLOCK_JUMP_S)
         self.clock_error_s += abs(jump_s)
         self._cluster.clock.wall_offset_ms += int(jump_s * 1000)
+
+    def doubt(self) -> None:
+        """Outcomes of metadata writes get lost, or not any more."""
+        for node in self._cluster.clients:
+            node.metadata.faults.unknown_probability = self.rng.choice((0.0, 0.3))
+
+    def lose_metadata(self) -> None:
+        """A broker cannot reach metadata for a while."""
+        if (broker := self._some_broker()) is None:
+            return
+        faults = broker.node.metadata.faults
+        faults.unreachable = True
+        self._cluster.later(self.rng.choice((0.05, 0.3)), lambda: setattr(faults, "unreachable", False))
 
     def _some_broker(self):  # type: ignore[no-untyped-def]
         brokers = self._workload.brokers

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from magnetar.common.errors import MagnetarError, StorageError, TransactionNotAllowed
+from magnetar.common.errors import MagnetarError, StorageError
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.ledger_store import Run
@@ -29,6 +29,8 @@ from tests.transactions.sim_calls import NOT_STORED
 from tests.transactions.sim_messages import entry_of, names_of, positions_of
 
 REDELIVERED_AFTER_S: Final = 0.3
+KEEPER: Final = "keeper"
+"""A subscription that keeps every entry for the end."""
 READ_ENTRIES: Final = 50
 READ_BYTES: Final = 1 << 16
 
@@ -93,6 +95,7 @@ class SimTopic:
     ) -> SimTopic:
         listener = _Listener()
         ledger = await open_managed_ledger(ctx, name, listener, create=create, properties={})
+        await ledger.create_cursor(KEEPER, EARLIEST, {})
         return cls(name, ledger, listener, clock)
 
     @property
@@ -123,24 +126,30 @@ class SimTopic:
         transactions = self.ledger.transactions
         at = self.ledger.next_position(after)
         while at is not None and len(found) < READ_ENTRIES:
-            result = await self.ledger.read(at, READ_ENTRIES, READ_BYTES)
-            for run in result.runs:
+            cached = self.ledger.read_cached(at, READ_ENTRIES, READ_BYTES)
+            runs = [cached] if cached else (await self.ledger.read(at, READ_ENTRIES, READ_BYTES)).runs
+            for run in runs:
                 for number, data in enumerate(run.entries):
                     position = Position(run.ledger_id, run.first_entry_id + number)
                     if transactions is None or not transactions.is_aborted(*position):
                         found.append(_Entry(position, names_of(data)))
-            at = self.ledger.next_position(Position(result.next.ledger_id, result.next.entry_id - 1))
+            at = self.ledger.next_position(Position(runs[-1].ledger_id, runs[-1].last_entry_id))
         return found
 
-    async def receive(self, subscription: str, consumer: str, most: int) -> list[dict[str, Any]]:
-        """Returns entries for a consumer, with the indexes of the messages that are free."""
+    async def receive(
+        self, subscription: str, consumer: str, most: int, *, ordered: bool
+    ) -> list[dict[str, Any]]:
+        """Returns entries for a consumer, with the messages that are free.
+
+        An `ordered` consumer is the only one, and begins anew at the mark-delete position each time.
+        """
         cursor = await self.subscription(subscription)
         entries = await self.read(cursor.mark_delete)
         found: list[dict[str, Any]] = []
-        for entry, free in self._free(cursor, entries):
+        for entry, free in self._free(cursor, entries, ordered=ordered):
             key, now = (subscription, entry.position), self.clock()
             holder, since = self.delivered.get(key, ("", -REDELIVERED_AFTER_S))
-            if now - since < REDELIVERED_AFTER_S:
+            if now - since < REDELIVERED_AFTER_S and not ordered:
                 continue
             self.delivered[key] = consumer, now
             positions = positions_of(entry.position, entry.size)
@@ -150,10 +159,12 @@ class SimTopic:
                 break
         return found
 
-    def _free(self, cursor: Cursor, entries: list[_Entry]) -> Iterator[tuple[_Entry, list[int]]]:
+    def _free(
+        self, cursor: Cursor, entries: list[_Entry], *, ordered: bool
+    ) -> Iterator[tuple[_Entry, list[int]]]:
         """Yields entries that are not acknowledged or withheld, with the free messages of each."""
         transactions = self.ledger.transactions
-        pending = None if transactions is None else transactions.pending(cursor)
+        pending = None if transactions is None or ordered else transactions.pending(cursor)
         for entry in entries:
             position = entry.position
             if cursor.is_acked(*position):
@@ -201,14 +212,27 @@ class SimTopic:
         if (error := await done) is not None:
             raise error
 
+    async def everything(self) -> list[tuple[Any, str]]:
+        """Returns all committed messages, as (position, name)."""
+        found: list[tuple[Any, str]] = []
+        after = EARLIEST
+        while entries := await self.read(after):
+            for entry in entries:
+                found += zip(positions_of(entry.position, entry.size), entry.names, strict=True)
+            after = entries[-1].position
+        return found
+
     async def left(self, subscription: str) -> list[str]:
         """Returns the messages that a subscription has not acknowledged, pending ones too."""
         cursor = await self.subscription(subscription)
         found: list[str] = []
-        for entry in await self.read(cursor.mark_delete):
-            if not cursor.is_acked(*entry.position):
-                bits = cursor.batch_acked(*entry.position)
-                found += [name for index, name in enumerate(entry.names) if not bits >> index & 1]
+        after = cursor.mark_delete
+        while entries := await self.read(after):
+            after = entries[-1].position
+            for entry in entries:
+                if not cursor.is_acked(*entry.position):
+                    bits = cursor.batch_acked(*entry.position)
+                    found += [name for index, name in enumerate(entry.names) if not bits >> index & 1]
         return found
 
 
@@ -228,6 +252,3 @@ def _pending(entries: list[dict[str, Any]], *, cumulative: bool) -> PendingAck:
         else:
             batches[position] = _bits(entry["indexes"]), entry["size"]
     return PendingAck(individual=individual, batches=batches)
-
-
-__all__ = ["NotStored", "SimTopic", "TransactionNotAllowed"]

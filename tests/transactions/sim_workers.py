@@ -120,7 +120,7 @@ class Worker:
         while not self.over() and self.transactions_max > 0:
             try:
                 held = await self._receive()
-                if rng.random() < 0.15:
+                if held and rng.random() < 0.3:
                     await self.client.send(rng.choice(self.stage.targets), self._name(), None)
                 if held:
                     self.transactions_max -= 1
@@ -132,9 +132,10 @@ class Worker:
     async def _receive(self) -> list[dict[str, Any]]:
         """Returns entries, each {position, size, indexes, names}."""
         stage, client = self.stage, self.client
-        fields = {"topic": stage.source, "subscription": stage.subscription, "consumer": client.name}
-        most = client.rng.randint(1, HELD_MAX)
-        found = await client.caller.call(client.owners.address(stage.source), "Receive", most=most, **fields)
+        fields: dict[str, Any] = {"topic": stage.source, "subscription": stage.subscription}
+        fields |= {"consumer": client.name}
+        fields |= {"most": client.rng.randint(1, HELD_MAX), "ordered": stage.cumulative}
+        found = await client.caller.call(client.owners.address(stage.source), "Receive", **fields)
         held = []
         for entry in found:
             path = "redelivery" if entry["again"] else "dispatch"
