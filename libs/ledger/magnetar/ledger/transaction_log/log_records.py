@@ -110,7 +110,7 @@ def apply_change(state: CoordinatorState, change: pb.Change) -> None:
     elif kind == "subscriptions":
         state.add_subscriptions(number, _read_subscriptions(change.subscriptions))
     elif kind == "decide":
-        state.decide(number, _read_action(change.decide.action), _READ_REASONS[change.decide.reason])
+        state.decide(number, *_read_decide(change.decide))
     elif kind == "ended":
         state.end(number, change.ended.ended_ms)
         state.forget(number)
@@ -158,7 +158,7 @@ def apply_chunk(state: CoordinatorState, chunk: pb.SnapshotChunk) -> None:
         if part.HasField("subscriptions"):
             state.add_subscriptions(number, _read_subscriptions(part.subscriptions))
         if part.HasField("decide"):  # in the last part, since participants are added before
-            state.decide(number, _read_action(part.decide.action), _READ_REASONS[part.decide.reason])
+            state.decide(number, *_read_decide(part.decide))
     for each in chunk.outcomes:
         outcome = Outcome(_read_action(each.action), each.ended_ms, intern(each.owner))
         state.outcomes[each.number] = outcome  # all of them: what is too old goes with the next one
@@ -212,6 +212,11 @@ def _subscriptions(subscriptions: Iterable[Subscription]) -> pb.Subscriptions:
 
 def _read_subscriptions(value: pb.Subscriptions) -> list[Subscription]:
     return [(each.topic, each.name) for each in value.subscriptions]
+
+
+def _read_decide(value: pb.Decide) -> tuple[Action, Reason]:
+    # A cause that only a later release knows changes nothing.
+    return _read_action(value.action), _READ_REASONS.get(value.reason, Reason.REQUESTED)
 
 
 def _read_action(value: pb.Action.ValueType) -> Action:
