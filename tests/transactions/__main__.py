@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> None:
             bank.kill()
     for what, count in sorted(summary(history).items()):
         print(f"bank: {count:8,} {what}")
-    if broken := check(history, standstill_s=STANDSTILL_S):
+    if broken := check(history, standstill_s=STANDSTILL_S, outcomes_are_remembered=not options.anchor):
         print(*broken[:50], sep="\n")
         sys.exit(f"bank: {len(broken)} promises broken; the history is in {directory}")
     shutil.rmtree(directory, ignore_errors=True)

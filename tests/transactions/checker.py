@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tests.transactions.facts import Facts, Fate, Transaction
-from tests.transactions.history import Delivery, History, Position, Send, Txn
+from tests.transactions.history import NOT_FOUND, Delivery, History, Position, Send, Txn
 
 IN_ORDER: Final = frozenset({"reader", "compacted", "peek", "parquet"})
 """Paths on which one reader gets messages in the order of their positions, each once."""
@@ -237,6 +237,51 @@ def standstills(facts: Facts, bound_s: float) -> list[str]:
     return broken
 
 
+def late_sends(facts: Facts) -> list[str]:
+    """Returns messages that a topic accepted in a transaction after its end was answered."""
+    broken = []
+    for each in facts.transactions.values():
+        ended = min((end.end for end in each.ends if end.ok), default=math.inf)
+        broken += [
+            f"late send: {send.topic} accepted {send.message!r} in transaction {each.txn} at {send.begin:.3f} s, "
+            f"though its end was answered at {ended:.3f} s"
+            for send in each.sends
+            if send.ok and send.begin > ended
+        ]
+    return broken
+
+
+def stale_limits(facts: Facts) -> list[str]:
+    """Returns limits that stand at a message whose transaction was known to have ended before."""
+    first: dict[tuple[str, int, int], Send] = {}
+    for send in facts.history.sends:
+        if send.txn is not None and send.position is not None:
+            first[send.topic, send.position[0], send.position[1]] = send
+    broken = []
+    for each in facts.history.limits:
+        ledger_id, entry_id = each.limit
+        send = first.get((each.topic, ledger_id, entry_id + 1))
+        if send is None or send.txn is None or each.limit >= each.last:
+            continue
+        ended = min((end.end for end in facts.transactions[send.txn].ends if end.ok), default=math.inf)
+        if ended < each.began < math.inf:
+            broken.append(
+                f"stale limit: a read of {each.topic} at {each.began:.3f} s stopped before {send.message!r} of "
+                f"{send.txn}, whose end was answered at {ended:.3f} s"
+            )
+    return broken
+
+
+def forgotten_outcomes(facts: Facts) -> list[str]:
+    """Returns ends of transactions that exist and that the coordinator did not know."""
+    return [
+        f"outcome forgotten: {end.worker} was told {NOT_FOUND} for transaction {end.txn} at {end.end:.3f} s"
+        for each in facts.transactions.values()
+        for end in each.ends
+        if each.new is not None and end.error == NOT_FOUND
+    ]
+
+
 def repeated_ids(facts: Facts) -> list[str]:
     """Returns transaction ids that were given twice, and low watermarks above a transaction that lives."""
     broken = []
@@ -365,18 +410,27 @@ ANOMALIES: Final[tuple[Callable[[Facts], list[str]], ...]] = (
     conflicts,
     disorder,
     overtakings,
+    late_sends,
+    stale_limits,
     repeated_ids,
     duplicates,
     wrong_counts,
     created_value,
 )
-"""All of them but `standstills`, which has a bound."""
+"""All of them but `standstills`, which has a bound, and `forgotten_outcomes`."""
 
 
-def check(history: History, *, standstill_s: float = math.inf) -> list[str]:
-    """Returns a sentence for everything that is wrong in a complete history."""
+def check(
+    history: History, *, standstill_s: float = math.inf, outcomes_are_remembered: bool = True
+) -> list[str]:
+    """Returns a sentence for everything that is wrong in a complete history.
+
+    Apache Pulsar forgets the outcome of a transaction as soon as it is over, and tells that it is not found.
+    """
     facts = Facts(history)
     broken = [sentence for find in ANOMALIES for sentence in find(facts)]
+    if outcomes_are_remembered:
+        broken += forgotten_outcomes(facts)
     return broken + standstills(facts, standstill_s)
 
 

@@ -23,6 +23,9 @@ Position = tuple[int, int, int]
 OTHER_OUTCOME: Final = "InvalidTxnStatus"
 """The error of an END that asks for another outcome than the decided one."""
 
+NOT_FOUND: Final = "TransactionNotFound"
+"""The error of an END whose transaction is not known."""
+
 
 class Answer(StrEnum):
     """The end of a call, as its caller knows it."""
@@ -136,6 +139,8 @@ class Limit:
     topic: str
     limit: tuple[int, int]
     last: tuple[int, int]
+    began: float = math.inf
+    """Begin of the request that told it; infinite when it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +279,10 @@ class Recorder:
         self._clock = clock
         self._write = write
         self._calls = 0
+
+    def now(self) -> float:
+        """Returns the present time, in seconds."""
+        return self._clock()
 
     def begin(self, kind: str, worker: str, **fields: Any) -> int:
         """Records the begin of a call; returns its number for `answer`."""

@@ -69,6 +69,8 @@ class SimBroker:
         self.node = node
         self.topics: dict[str, SimTopic] = {}
         self.coordinators: dict[int, Coordinator] = {}
+        self.on_call: Callable[[SimBroker, str], None] | None = None
+        """Called with each call's method before it is answered."""
         shape = cluster.shape
         config = replace(
             CONFIG,
@@ -114,6 +116,8 @@ class SimBroker:
         if life != self.address.life or call_id in self._seen:
             raise NetworkDown("meant for another connection")
         self._seen.add(call_id)
+        if self.on_call is not None:
+            self.on_call(self, method)
         try:
             return [answer(await self._methods[method](**fields))]
         except MagnetarError as error:
@@ -229,7 +233,9 @@ class SimBroker:
 
     async def _read(self, topic: str, after: list[int] | None) -> Any:
         found = await self.topic(topic)
+        limit, last = found.ledger.read_limit(), found.ledger.last_confirmed
         entries = await found.read(EARLIEST if after is None else Position(*after))
-        return [
+        messages = [
             list(zip(entry.names, positions_of(entry.position, entry.size), strict=True)) for entry in entries
         ]
+        return {"limit": list(limit), "last": list(last), "entries": messages}

@@ -11,9 +11,14 @@ from tests.simulation.quorum.cluster import Cluster
 from tests.simulation.quorum.nemesis import Nemesis
 
 if TYPE_CHECKING:
+    from tests.transactions.sim_broker import SimBroker
     from tests.transactions.workload import TransactionWorkload
 
 STEPS_MAX: Final = 150
+AIMS: Final = ("New", "AddPartition", "AddSubscription", "End", "EndOnTopic", "Send", "Ack")
+AIMED: Final = 0.25
+"""Probability of a death at such a call."""
+AIMED_STEPS_MAX: Final = 20
 DOWN_S: Final = (0.01, 0.2)
 PAUSES_S: Final = (0.05, 0.3, 0.8)
 CLOCK_JUMP_S: Final = 2.0
@@ -29,6 +34,8 @@ class BrokerNemesis:
         self._workload = workload
         self._stopped = False
         self._starting: set[asyncio.Future[None]] = set()
+        self._aim = rng.choice((*AIMS, "")) if rng.random() < 0.7 else ""
+        """A method: a broker that is called with it may die in the middle of it."""
         kinds: list[Callable[[], None]] = [
             self.kill,
             self.kill,
@@ -70,13 +77,21 @@ class BrokerNemesis:
         for broker in self._workload.brokers.values():
             broker.process.spare()
 
+    def called(self, broker: SimBroker, method: str) -> None:
+        """Kills a broker shortly after it was called, by chance."""
+        if not self._stopped and method == self._aim and self.rng.random() < AIMED:
+            self._cluster.happened["aimed kill of a broker"] += 1
+            self._kill(broker, self.rng.randint(0, AIMED_STEPS_MAX))
+
     # Kinds
 
     def kill(self) -> None:
         """A broker dies now or at one of its next steps, and comes back."""
-        broker = self._some_broker()
-        if broker is None:
-            return
+        if (broker := self._some_broker()) is not None:
+            steps = 0 if self.rng.random() < 0.3 else self.rng.randint(1, STEPS_MAX)
+            self._kill(broker, steps)
+
+    def _kill(self, broker: SimBroker, steps: int) -> None:
         name = broker.address.name
 
         def again() -> None:
@@ -85,10 +100,10 @@ class BrokerNemesis:
 
         down_s = self.rng.uniform(*DOWN_S)
         broker.process.on_death(lambda: self._cluster.later(down_s, again))
-        if self.rng.random() < 0.3:
-            broker.process.kill()
+        if steps:
+            broker.process.kill_after(steps)
         else:
-            broker.process.kill_after(self.rng.randint(1, STEPS_MAX))
+            broker.process.kill()
 
     def pause(self) -> None:
         if (broker := self._some_broker()) is not None:
@@ -125,6 +140,6 @@ class BrokerNemesis:
         faults.unreachable = True
         self._cluster.later(self.rng.choice((0.05, 0.3)), lambda: setattr(faults, "unreachable", False))
 
-    def _some_broker(self):  # type: ignore[no-untyped-def]
+    def _some_broker(self) -> SimBroker | None:
         brokers = self._workload.brokers
         return brokers[self.rng.choice(sorted(brokers))] if brokers else None

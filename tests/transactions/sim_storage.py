@@ -1,7 +1,7 @@
-"""One log for all simulated brokers, beside them: much cheaper than bookies, and it never fails.
+"""One log for all simulated brokers, on another machine: much cheaper than bookies, and it never fails.
 
-Every call runs outside of the broker's process, as it would on another machine: a broker that dies leaves its
-calls behind, and hears of nothing any more.
+Calls run outside of the broker's process: a broker that dies leaves them behind, and hears of nothing any more.
+Appends take time to arrive, in order; of those under way when their broker dies the last ones may be lost.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from magnetar.common.errors import StorageError
 from magnetar.common.metadata.store import Op
 from magnetar.ledger.ledger_store import (
     ClosedLedger,
@@ -64,6 +65,9 @@ class RemoteStore:
 
     store: LedgerStore
     process: SimProcess
+    rng: random.Random
+    delay_max_s: float
+    """Longest time in seconds that an append is under way."""
 
     async def create(
         self,
@@ -75,10 +79,10 @@ class RemoteStore:
         properties: dict[str, str],
         with_ops: Callable[[LedgerRef], Sequence[Op]] | None = None,
     ) -> LedgerWriter:
-        post = self.process.post
+        process = self.process
         heard = LedgerListener(
-            lambda last: post(listener.on_confirmed, last),
-            lambda error, last: post(listener.on_failed, error, last),
+            lambda last: process.post(listener.on_confirmed, last),
+            lambda error, last: process.post(listener.on_failed, error, last),
         )
         writer = await _outside(
             lambda: self.store.create(
@@ -90,7 +94,7 @@ class RemoteStore:
                 with_ops=with_ops,
             )
         )
-        return _RemoteWriter(writer)
+        return _RemoteWriter(writer, process, heard, self.rng, self.delay_max_s)
 
     async def open(self, ref: LedgerRef) -> LedgerReader:
         return _RemoteReader(await _outside(lambda: self.store.open(ref)))
@@ -111,6 +115,16 @@ class RemoteStore:
 @dataclass(slots=True)
 class _RemoteWriter:
     writer: LedgerWriter
+    process: SimProcess
+    listener: LedgerListener
+    rng: random.Random
+    delay_max_s: float
+    failed: StorageError | None = None
+    _next_entry_id: int = 0
+    _last_s: float = 0.0
+    _under_way: int = 0
+    _lost: bool = False
+    _arrived: asyncio.Future[None] | None = None
 
     @property
     def ref(self) -> LedgerRef:
@@ -121,10 +135,38 @@ class _RemoteWriter:
         return self.writer.last_confirmed
 
     def append(self, run: Run) -> int:
-        return WORLD.copy().run(self.writer.append, run)
+        if self.failed is not None:
+            raise type(self.failed)(*self.failed.args)
+        run.ledger_id, run.first_entry_id = self.writer.ref.id, self._next_entry_id
+        self._next_entry_id += len(run.entries)
+        self._under_way += 1
+        loop = asyncio.get_running_loop()
+        self._last_s = max(self._last_s, loop.time() + self.rng.uniform(0, self.delay_max_s))
+        loop.call_at(self._last_s, self._arrive, run, context=WORLD)
+        return run.first_entry_id
+
+    def _arrive(self, run: Run) -> None:
+        self._under_way -= 1
+        if not self.process.alive and self.rng.random() < 0.5:
+            self._lost = True
+        if not self._lost and self.failed is None:
+            try:
+                self.writer.append(run)
+            except StorageError as error:
+                self.failed = error
+                self.listener.on_failed(error, self.writer.last_confirmed)
+        if not self._under_way and self._arrived is not None:
+            self._arrived.set_result(None)
+            self._arrived = None
 
     async def close(self, with_ops: WithOps | None = None) -> ClosedLedger:
-        return await _outside(lambda: self.writer.close(with_ops))
+        async def close() -> ClosedLedger:
+            if self._under_way:
+                self._arrived = asyncio.get_running_loop().create_future()
+                await self._arrived
+            return await self.writer.close(with_ops)
+
+        return await _outside(close)
 
 
 @dataclass(slots=True)

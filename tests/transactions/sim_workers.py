@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from tests.transactions.sim_calls import Caller, CallFailed
 
 TTL_S: Final = 1.0
 SHORT_TTL_S: Final = 0.2
+AROUND_THE_DEADLINE_S: Final = (0.15, 0.25)
+"""A commit that races with the timeout of a short transaction."""
 END_TIMEOUT_S: Final = 1.0
 END_ATTEMPTS_MAX: Final = 4
 PAUSE_S: Final = 0.02
@@ -112,8 +115,8 @@ class Worker:
     over: Callable[[], bool]
     transactions_max: int
     made: int = 0
-    _held: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _last: tuple[int, int] = (-1, -1)
+    _registered: list[str] = field(default_factory=list)
+    """Topics of the transaction under way."""
 
     async def run(self) -> None:
         rng = self.client.rng
@@ -163,8 +166,9 @@ class Worker:
     async def _transact(self, held: list[dict[str, Any]]) -> None:
         client, stage, rng = self.client, self.stage, self.client.rng
         fate = rng.random()
-        forgotten = fate < 0.1
-        txn = await client.begin(rng.randrange(self.coordinators), SHORT_TTL_S if forgotten else TTL_S)
+        forgotten, late = fate < 0.1, 0.1 < fate < 0.25
+        ttl_s = SHORT_TTL_S if forgotten or late else TTL_S
+        txn = await client.begin(rng.randrange(self.coordinators), ttl_s)
         try:
             await self._fill(txn, held)
             done = True
@@ -172,7 +176,9 @@ class Worker:
             done = False
         if forgotten and done:
             return
-        commit = done and fate > 0.25
+        if late:
+            await asyncio.sleep(rng.uniform(*AROUND_THE_DEADLINE_S))
+        commit = done and (late or fate > 0.4)
         if rng.random() < 0.1:
             # A second caller, such as an operator, who wants the same or the other outcome.
             other = asyncio.create_task(client.end(txn, rng.random() < 0.5 and done))
@@ -180,17 +186,34 @@ class Worker:
             await other
         else:
             await client.end(txn, commit)
+        if rng.random() < 0.2:
+            await self._haunt(txn)
         if not commit and stage.cumulative:
             fields = {"topic": stage.source, "subscription": stage.subscription, "consumer": client.name}
             await client.caller.call(client.owners.address(stage.source), "GiveBack", **fields)
+
+    async def _haunt(self, txn: Txn) -> None:
+        """Publishes in a transaction that was ended: to a topic that takes part, or to one more."""
+        client, targets = self.client, list(self._registered)
+        try:
+            other = client.rng.choice([self.stage.source, *self.stage.targets])
+            await client.add_partitions(txn, [other])
+            targets.append(other)
+        except CallFailed:
+            pass
+        if targets:
+            with suppress(CallFailed):
+                await client.send(client.rng.choice(targets), self._name(), txn)
 
     async def _fill(self, txn: Txn, held: list[dict[str, Any]]) -> None:
         """Registers, publishes and acknowledges; the order of publishing and acknowledging is any."""
         client, stage, rng = self.client, self.stage, self.client.rng
         inputs = sorted(name for entry in held for name in entry["names"])
         targets = [rng.choice(stage.targets) for _ in range(rng.randint(1, 2))] if stage.targets else []
+        self._registered = []
         if targets:
             await client.add_partitions(txn, sorted(set(targets)))
+            self._registered = sorted(set(targets))
         await client.add_subscription(txn, stage.source, stage.subscription)
         calls = [client.send(target, self._name(), txn, inputs, slot) for slot, target in enumerate(targets)]
         calls.insert(rng.randint(0, len(calls)), self._acknowledge(txn, held, inputs))
@@ -236,13 +259,17 @@ class Reader:
     async def run(self) -> None:
         client = self.client
         while not self.over():
+            began = client.recorder.now()
             try:
                 found = await client.caller.call(
                     client.owners.address(self.topic), "Read", topic=self.topic, after=self.after
                 )
             except CallFailed:
-                found = []
-            for entry in found:
+                await asyncio.sleep(client.rng.uniform(0, 4 * PAUSE_S))
+                continue
+            limits = {"limit": found["limit"], "last": found["last"]}
+            client.recorder.note("limit", topic=self.topic, began=began, **limits)
+            for entry in found["entries"]:
                 for name, position in entry:
                     client.recorder.note(
                         "delivery",

@@ -250,6 +250,19 @@ def endless_transaction(told: Story) -> None:
     told.note("unfinished", party="coordinator 0", txn=THREE)
 
 
+def late_send(told: Story) -> None:
+    told.send("late", OUT, 3, THREE)
+    content_of(told.events, OUT).append([[1, 3, -1], "late"])
+
+
+def stale_limit(told: Story) -> None:
+    told.note("limit", topic=OUT, limit=(1, 1), last=(1, 2), began=told.now)
+
+
+def forgotten_outcome(told: Story) -> None:
+    told.call("end", answer=Answer.REFUSED, txn=THREE, commit=True, error="TransactionNotFound")
+
+
 def id_given_twice(told: Story) -> None:
     told.call("new", txn=ONE, ttl_s=60)
 
@@ -333,6 +346,12 @@ PLANTED: list[tuple[Callable[[Story], None], str]] = [
     (overtaking, r"overtaking: r got 'after' at \(1, 10, -1\) of out .* while transaction \(0, 9\) with 'x'"),
     (standing_limit, r"liveness: the limit of out stood at \(1, 0\) for 1\.\d s after the last fault"),
     (endless_transaction, r"liveness: coordinator 0 still has transaction \(0, 2\)"),
+    (late_send, r"late send: out accepted 'late' in transaction \(0, 2\) at .* though its end was answered"),
+    (
+        stale_limit,
+        r"stale limit: a read of out at .* stopped before 'c0' of \(0, 2\), whose end was answered",
+    ),
+    (forgotten_outcome, r"outcome forgotten: w was told TransactionNotFound for transaction \(0, 2\)"),
     (id_given_twice, r"ids: transaction id \(0, 0\) was given to w and to w"),
     (
         watermark_above_an_open_one,

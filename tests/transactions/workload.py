@@ -58,9 +58,11 @@ class TransactionWorkload:
         self.brokers: dict[str, SimBroker] = {}
         self._cluster = cluster
         self._owners = Owners()
+        self.nemesis: BrokerNemesis | None = None
         self._over = False
         self._lives = 0
         self._log: LocalLedgerStore | None = None
+        self._append_max_s = self.rng.choice((0.0005, 0.002, 0.01))
         self._coordinators = 1 + cluster.seed % 2
         self._stages = STAGES[cluster.seed % len(STAGES)]
         cluster.core_config = replace(cluster.core_config, mark_interval_ms=MARK_INTERVAL_MS)
@@ -88,7 +90,9 @@ class TransactionWorkload:
         self._owners.of.update({party: rng.choice(BROKERS) for party in parties})
         clients = await cluster.client("clients")
         await clients.process.spawn(self._open(self._client("opening", clients.process)))
-        nemesis = BrokerNemesis(cluster, self)
+        nemesis = self.nemesis = BrokerNemesis(cluster, self)
+        for broker in self.brokers.values():
+            broker.on_call = nemesis.called
         workers, readers = self._begin_work(clients.process)
         trouble = asyncio.ensure_future(nemesis.run())
         await asyncio.wait(workers, timeout=WORK_S)
@@ -122,11 +126,13 @@ class TransactionWorkload:
         self._owners.lives[name] = address
         node.process.on_death(lambda: self._died(broker))
         self._cluster.network.listen(node.process, broker)
+        if self.nemesis is not None:
+            broker.on_call = self.nemesis.called
 
     async def _node(self, name: str) -> ClientNode:
         node = await self._cluster.client(name)
         if self._log is not None:
-            node.store = RemoteStore(self._log, node.process)
+            node.store = RemoteStore(self._log, node.process, self._cluster.rng, self._append_max_s)
         return node
 
     def _died(self, broker: SimBroker) -> None:
