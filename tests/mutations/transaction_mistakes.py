@@ -45,7 +45,8 @@ _OF_COORDINATORS: Final = (
         f"{_COORDINATOR}coordinator.py",
         "        return found is not None and found.action is None\n",
         "        return found is not None\n",
-        _HISTORIES,
+        (),
+        "the state refuses to decide a transaction a second time",
     ),
     Mistake(
         "numbers_begin_anew_at_a_takeover",
@@ -98,16 +99,8 @@ _OF_COORDINATORS: Final = (
         _HISTORIES,
     ),
     Mistake(
-        "a_decided_transaction_takes_more_topics",
-        "a topic that is added after the decision is never told the outcome",
-        f"{_COORDINATOR}coordinator.py",
-        "        if found.action is not None:\n            raise InvalidTxnStatus(",
-        "        if False:\n            raise InvalidTxnStatus(",
-        _HISTORIES,
-    ),
-    Mistake(
         "topics_are_added_before_the_record_is_durable",
-        "a topic that published in a transaction is unknown to the next owner, which never tells it the outcome",
+        "a topic that published in a transaction is unknown to the next owner, and never told the outcome",
         f"{_COORDINATOR}coordinator.py",
         "            change(written.done)\n        except StorageError as error:\n"
         "            raise self._refusal(error) from error\n        await written.wait()\n",

@@ -243,8 +243,8 @@ def late_sends(facts: Facts) -> list[str]:
     for each in facts.transactions.values():
         ended = min((end.end for end in each.ends if end.ok), default=math.inf)
         broken += [
-            f"late send: {send.topic} accepted {send.message!r} in transaction {each.txn} at {send.begin:.3f} s, "
-            f"though its end was answered at {ended:.3f} s"
+            f"late send: {send.topic} accepted {send.message!r} in transaction {each.txn} at "
+            f"{send.begin:.3f} s, though its end was answered at {ended:.3f} s"
             for send in each.sends
             if send.ok and send.begin > ended
         ]
@@ -266,8 +266,8 @@ def stale_limits(facts: Facts) -> list[str]:
         ended = min((end.end for end in facts.transactions[send.txn].ends if end.ok), default=math.inf)
         if ended < each.began < math.inf:
             broken.append(
-                f"stale limit: a read of {each.topic} at {each.began:.3f} s stopped before {send.message!r} of "
-                f"{send.txn}, whose end was answered at {ended:.3f} s"
+                f"stale limit: a read of {each.topic} at {each.began:.3f} s stopped before {send.message!r} "
+                f"of {send.txn}, whose end was answered at {ended:.3f} s"
             )
     return broken
 

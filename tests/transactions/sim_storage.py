@@ -1,6 +1,6 @@
 """One log for all simulated brokers, on another machine: much cheaper than bookies, and it never fails.
 
-Calls run outside of the broker's process: a broker that dies leaves them behind, and hears of nothing any more.
+Calls run outside of the broker's process: a broker that dies leaves them behind, and hears of nothing more.
 Appends take time to arrive, in order; of those under way when their broker dies the last ones may be lost.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from magnetar.common.errors import StorageError
@@ -122,7 +123,7 @@ class _RemoteWriter:
     failed: StorageError | None = None
     _next_entry_id: int = 0
     _last_s: float = 0.0
-    _under_way: int = 0
+    _under_way: deque[Run] = field(default_factory=deque)
     _lost: bool = False
     _arrived: asyncio.Future[None] | None = None
 
@@ -139,14 +140,14 @@ class _RemoteWriter:
             raise type(self.failed)(*self.failed.args)
         run.ledger_id, run.first_entry_id = self.writer.ref.id, self._next_entry_id
         self._next_entry_id += len(run.entries)
-        self._under_way += 1
+        self._under_way.append(run)
         loop = asyncio.get_running_loop()
         self._last_s = max(self._last_s, loop.time() + self.rng.uniform(0, self.delay_max_s))
-        loop.call_at(self._last_s, self._arrive, run, context=WORLD)
+        loop.call_at(self._last_s, self._arrive, context=WORLD)
         return run.first_entry_id
 
-    def _arrive(self, run: Run) -> None:
-        self._under_way -= 1
+    def _arrive(self) -> None:
+        run = self._under_way.popleft()  # timers of one moment have no order
         if not self.process.alive and self.rng.random() < 0.5:
             self._lost = True
         if not self._lost and self.failed is None:

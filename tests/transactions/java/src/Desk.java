@@ -143,6 +143,8 @@ final class Desk implements AutoCloseable {
             Throwable cause = cause(failed);
             if (cause instanceof TransactionCoordinatorClientException.InvalidTxnStatusException && fromServer(cause)) {
                 journal.refused(call, "InvalidTxnStatus");
+            } else if (cause instanceof TransactionCoordinatorClientException.TransactionNotFoundException) {
+                journal.refused(call, "TransactionNotFound");
             } else {
                 journal.unknown(call, cause);
             }
