@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from magnetar.broker.transactions.coordinator import Coordinator
 from magnetar.broker.transactions.participants import EndOutcome, EndResult, TransactionEnd
@@ -27,6 +27,8 @@ from tests.transactions.sim_calls import Address, Caller, CallFailed, answer, fa
 from tests.transactions.sim_coordinator import take_over
 from tests.transactions.sim_messages import positions_of
 from tests.transactions.sim_topic import SimTopic
+
+T = TypeVar("T")
 
 END_TIMEOUT_S: Final = 0.4
 
@@ -139,11 +141,11 @@ class SimBroker:
             return found
         return await self._load(coordinator_party(number), self._load_coordinator(number))
 
-    async def _load(self, party: str, loading: Any) -> Any:
+    async def _load(self, party: str, loading: Coroutine[Any, Any, T]) -> T:
         if self._owners.of[party] != self.address.name:
             loading.close()
             raise ServiceNotReady(f"{party} belongs to {self._owners.of[party]}")
-        task = self._loading.get(party)
+        task: asyncio.Task[T] | None = self._loading.get(party)
         if task is None:
             task = self._loading[party] = asyncio.get_running_loop().create_task(loading)
             task.add_done_callback(lambda _: self._loading.pop(party, None))

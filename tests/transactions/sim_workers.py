@@ -189,7 +189,8 @@ class Worker:
         if rng.random() < 0.2:
             await self._haunt(txn)
         if not commit and stage.cumulative:
-            fields = {"topic": stage.source, "subscription": stage.subscription, "consumer": client.name}
+            fields: dict[str, Any] = {"topic": stage.source, "subscription": stage.subscription}
+            fields["consumer"] = client.name
             await client.caller.call(client.owners.address(stage.source), "GiveBack", **fields)
 
     async def _haunt(self, txn: Txn) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -201,7 +200,7 @@ class TransactionWorkload:
         for name in TOPICS:
             topic = self.brokers[self._owners.of[name]].topics.get(name)
             if topic is not None and not topic.lost and topic.ledger.transactions is not None:
-                found += [(name, tuple(txn)) for txn in topic.ledger.transactions.open]  # type: ignore[misc]
+                found += [(name, (txn.most, txn.least)) for txn in topic.ledger.transactions.open]
         return found
 
     async def _read_everything(self) -> None:
@@ -211,7 +210,7 @@ class TransactionWorkload:
 
     async def _read_with(self, broker: SimBroker) -> None:
         for name in TOPICS:
-            topic = await _retried(lambda name=name: self._load(broker, name))
+            topic = await self._loaded_anew(broker, name)
             limit, last = topic.ledger.read_limit(), topic.ledger.last_confirmed
             for txn in topic.transactions.open:
                 self.recorder.note("unfinished", party=f"{name} loaded anew", txn=list(txn))
@@ -223,18 +222,14 @@ class TransactionWorkload:
                     left = await topic.left(subscription)
                     self.recorder.note("left", topic=name, subscription=subscription, messages=left)
 
-    async def _load(self, broker: SimBroker, name: str) -> SimTopic:
-        return await SimTopic.load(broker.ctx, name, self._cluster.loop.time, create=False)
+    async def _loaded_anew(self, broker: SimBroker, name: str) -> SimTopic:
+        while True:
+            try:
+                return await SimTopic.load(broker.ctx, name, self._cluster.loop.time, create=False)
+            except (StorageError, MetadataError):
+                await asyncio.sleep(0.05)
 
 
 async def _loaded(broker: SimBroker, number: int) -> None:
     with suppress(MagnetarError):
         await broker.coordinator(number)
-
-
-async def _retried(load: Callable[[], Awaitable[SimTopic]]) -> SimTopic:
-    while True:
-        try:
-            return await load()
-        except (StorageError, MetadataError):
-            await asyncio.sleep(0.05)
