@@ -253,14 +253,15 @@ def late_sends(facts: Facts) -> list[str]:
 
 def stale_limits(facts: Facts) -> list[str]:
     """Returns limits that stand at a message whose transaction was known to have ended before."""
-    first: dict[tuple[str, int, int], Send] = {}
-    for send in facts.history.sends:
-        if send.txn is not None and send.position is not None:
-            first[send.topic, send.position[0], send.position[1]] = send
+    stored = {
+        (send.topic, send.position[0], send.position[1]): send
+        for send in facts.history.sends
+        if send.txn is not None and send.position is not None
+    }
     broken = []
     for each in facts.history.limits:
         ledger_id, entry_id = each.limit
-        send = first.get((each.topic, ledger_id, entry_id + 1))
+        send = stored.get((each.topic, ledger_id, entry_id + 1))
         if send is None or send.txn is None or each.limit >= each.last:
             continue
         ended = min((end.end for end in facts.transactions[send.txn].ends if end.ok), default=math.inf)

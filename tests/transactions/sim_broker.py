@@ -18,6 +18,7 @@ from magnetar.common.errors import MagnetarError, ServiceNotReady
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.managed_ledger import EntryCache, ManagedLedgerConfig, ManagedLedgerContext
+from magnetar.sim.loop import SimClock
 from magnetar.sim.network import NetworkDown
 from magnetar.sim.process import SimProcess
 
@@ -80,8 +81,9 @@ class SimBroker:
             write_quorum=shape.write_quorum,
             ack_quorum=shape.ack_quorum,
         )
+        self.clock = SimClock(cluster.loop)
         self.ctx = ManagedLedgerContext(
-            node.store, node.metadata, KEYS, cluster.clock, config, EntryCache(1 << 20)
+            node.store, node.metadata, KEYS, self.clock, config, EntryCache(1 << 20)
         )
         self._owners = owners
         self._recorder = recorder

@@ -122,10 +122,11 @@ class BrokerNemesis:
         self._cluster.later(self.rng.choice((0.05, 0.3)), self._cluster.network.heal)
 
     def jump(self) -> None:
-        """The wall clock jumps."""
-        jump_s = self.rng.uniform(-CLOCK_JUMP_S, CLOCK_JUMP_S)
-        self.clock_error_s += abs(jump_s)
-        self._cluster.clock.wall_offset_ms += int(jump_s * 1000)
+        """A broker's wall clock jumps, away from those of the others."""
+        if (broker := self._some_broker()) is not None:
+            jump_s = self.rng.uniform(-CLOCK_JUMP_S, CLOCK_JUMP_S)
+            self.clock_error_s += abs(jump_s)
+            broker.clock.wall_offset_ms += int(jump_s * 1000)
 
     def doubt(self) -> None:
         """Outcomes of metadata writes get lost, or not any more."""

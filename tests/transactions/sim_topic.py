@@ -21,9 +21,9 @@ from magnetar.ledger.managed_ledger import (
     ManagedLedgerContext,
     open_managed_ledger,
 )
-from magnetar.ledger.managed_ledger.bitmaps import BitMap
 from magnetar.ledger.managed_ledger.pending_acks import PendingAck
 from magnetar.ledger.managed_ledger.topic_transactions import TopicTransactions
+from pyroaring import BitMap
 
 from tests.transactions.sim_calls import NOT_STORED
 from tests.transactions.sim_messages import entry_of, names_of, positions_of
