@@ -21,6 +21,20 @@ def first_hole(bitmap: BitMap, start: int) -> int:
     return low
 
 
+def last_hole(bitmap: BitMap, end: int) -> int:
+    """Returns the last number at or before `end` that is not in the bitmap; -1 without one."""
+    # The numbers after `low` up to `end` are in the bitmap; the step doubles.
+    low, step = end, 1
+    while low >= 0 and bitmap.contains_range(max(low - step + 1, 0), low + 1):
+        low -= step
+        step *= 2
+    while step > 1 and low >= 0:
+        step //= 2
+        if bitmap.contains_range(max(low - step + 1, 0), low + 1):
+            low -= step
+    return max(low, -1)
+
+
 def ranges_in(bitmap: BitMap) -> Iterator[tuple[int, int]]:
     """Yields the ranges of a bitmap as (first, last), ascending. The bitmap must not change meanwhile."""
     if not bitmap:

@@ -111,8 +111,9 @@ def snapshot_entries(
     snapshot_id: int,
     next_cursor_id: int,
     deduplication: Sequence[bytes] = (),
+    transactions: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """Encodes a whole snapshot as entries: cursor chunks, deduplication chunks, then the end mark."""
+    """Encodes a whole snapshot as entries: those of cursors, deduplication, transactions, the end mark."""
     entries = []
     chunk = pb.SnapshotChunk(snapshot_id=snapshot_id)
     size = count = 0
@@ -137,8 +138,10 @@ def snapshot_entries(
         cursors=count,
         next_cursor_id=next_cursor_id,
         deduplication_chunks=len(deduplication),
+        transaction_chunks=len(transactions),
     )
     entries += deduplication
+    entries += transactions
     entries.append(encode_entry(pb.Entry(snapshot_end=end)))
     return entries
 
@@ -147,15 +150,25 @@ def read_position(position: pb.Position) -> Position:
     return Position(position.ledger_id, position.entry_id)
 
 
+def read_bitmap(data: bytes) -> BitMap:
+    """Decodes a bitmap of entry ids. Raises DataCorruption."""
+    try:
+        return BitMap.deserialize(data)
+    except ValueError as error:
+        raise DataCorruption(f"a cursor record holds no roaring bitmap: {error}") from error
+
+
+def acked_entries(ledger_id: int, entry_ids: BitMap) -> Iterator[pb.AckedEntries]:
+    """Encodes entries of a ledger in parts of limited size."""
+    for serialized in _bitmap_pieces(entry_ids):
+        yield pb.AckedEntries(ledger_id=ledger_id, entry_ids=serialized)
+
+
 def read_acks(state: pb.AckState) -> AckDelta:
     """Decodes a part of a state. Raises DataCorruption for an invalid bitmap."""
     delta = AckDelta(read_position(state.mark_delete))
     for acked in state.acked:
-        try:
-            bitmap = BitMap.deserialize(acked.entry_ids)
-        except ValueError as error:
-            raise DataCorruption(f"a cursor record holds no roaring bitmap: {error}") from error
-        delta.acked.setdefault(acked.ledger_id, BitMap()).update(bitmap)
+        delta.acked.setdefault(acked.ledger_id, BitMap()).update(read_bitmap(acked.entry_ids))
     for batch in state.partial:
         bits = int.from_bytes(batch.acked, "little")
         delta.partial.setdefault(batch.ledger_id, {})[batch.entry_id] = (bits, batch.batch_size)
@@ -191,8 +204,7 @@ def _cut(delta: AckDelta) -> Iterator[pb.AckState]:
 
 def _pieces(delta: AckDelta) -> Iterator[pb.AckedEntries | pb.PartialBatch | pb.DeliveryCounts]:
     for ledger_id, bitmap in delta.acked.items():
-        for serialized in _bitmap_pieces(bitmap):
-            yield pb.AckedEntries(ledger_id=ledger_id, entry_ids=serialized)
+        yield from acked_entries(ledger_id, bitmap)
     for ledger_id, batches in delta.partial.items():
         for batch_entry_id, (bits, batch_size) in batches.items():
             yield pb.PartialBatch(

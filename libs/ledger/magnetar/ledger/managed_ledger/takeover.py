@@ -40,6 +40,8 @@ from magnetar.ledger.managed_ledger.open_ledger import closing_ops
 from magnetar.ledger.managed_ledger.record_replay import replay_records
 from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref
+from magnetar.ledger.managed_ledger.transaction_scan import scan_transactions
+from magnetar.ledger.managed_ledger.transaction_state import TransactionState
 from magnetar.ledger.managed_ledger.view_record import load_view
 
 log = get_logger(__name__)
@@ -60,6 +62,7 @@ class TakenOver:
     deduplication: DeduplicationSnapshot | None = None
     delayed: DelayedIndex | None = None
     view: View | None = None
+    transactions: TransactionState | None = None
 
 
 async def take_over(
@@ -94,15 +97,30 @@ async def take_over(
     next_cursor_id = 1
     deduplication: DeduplicationSnapshot | None = None
     delayed: DelayedIndex | None = None
+    transactions: TransactionState | None = None
     if value.HasField("cursor_ledger"):
         loader = await _read_cursor_ledger(ctx, name, read_ref(value.cursor_ledger), spans)
         cursors, next_cursor_id = loader.finish()
         deduplication, delayed = loader.deduplication, loader.delayed
+        transactions = loader.transactions
+        if transactions is not None:
+            await scan_transactions(reads, spans, transactions)
     last = Position(value.last_ledger_id or -1, value.last_entry_id if value.last_ledger_id else -1)
     if spans.spans:
         last = max(last, spans.spans[-1].last_position)
     view = await load_view(ctx, name, value)
-    return TakenOver(head, spans, cursors, next_cursor_id, next_index, last, deduplication, delayed, view)
+    return TakenOver(
+        head,
+        spans,
+        cursors,
+        next_cursor_id,
+        next_index,
+        last,
+        deduplication=deduplication,
+        delayed=delayed,
+        view=view,
+        transactions=transactions,
+    )
 
 
 async def _claim(
