@@ -284,6 +284,7 @@ class ManagedLedger(TopicOffload):
         self._cursor_ledger.transactions = transactions.record
         self._appender.report_to(self._on_confirmed_in_transactions, self._on_refused_in_transactions)
         self.append = transactions.append
+        transactions.introduce()
         return transactions
 
     def _on_confirmed_in_transactions(self, publishes: list[Publish]) -> None:

@@ -144,9 +144,12 @@ class TopicTransactions:
         self._saving: asyncio.TimerHandle | None = None
         self.record = TransactionRecord(self._state, lambda: topic.last_confirmed)
         self._set_limit()
-        if state is None:
+
+    def introduce(self) -> None:
+        """Has the cursor ledger, which has `record` by now, say that the topic has transactions."""
+        if not self._known:
             self.record.due = True
-            topic.flush(self._introduced)
+            self._topic.flush(self._introduced)
 
     # State
 
