@@ -48,7 +48,7 @@ class Run:
     - `first_index`: the topic-wide index of its first message;
     - `message_counts`: messages by entry, None when every entry is one message;
     - `flags`: RUN_CHUNK, RUN_MARKER, RUN_TXN;
-    - `txn`: the transaction of all its entries, None without one; RUN_TXN is set when such a run is stored.
+    - `txn`: the transaction of all its entries, exactly when RUN_TXN is set.
 
     `ledger_id` and `first_entry_id` are set by `LedgerWriter.append` or by the reader; -1 before.
     """

@@ -184,8 +184,10 @@ class Appender:
         self._kick()
 
     def _drain_queue(self) -> None:
+        if self.held:
+            return
         queue = self._queue
-        while queue and self.current is not None and not self.held:
+        while queue and self.current is not None:
             run, context = queue[0]
             current = self.current
             try:

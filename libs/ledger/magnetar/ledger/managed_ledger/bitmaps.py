@@ -23,16 +23,16 @@ def first_hole(bitmap: BitMap, start: int) -> int:
 
 def last_hole(bitmap: BitMap, end: int) -> int:
     """Returns the last number at or before `end` that is not in the bitmap; -1 without one."""
-    # The numbers after `low` up to `end` are in the bitmap; the step doubles.
-    low, step = end, 1
-    while low >= 0 and bitmap.contains_range(max(low - step + 1, 0), low + 1):
-        low -= step
+    # Everything after `at` up to `end` is in the bitmap. The step doubles, then halves.
+    at, step = end, 1
+    while at >= 0 and bitmap.contains_range(max(at - step + 1, 0), at + 1):
+        at -= step
         step *= 2
-    while step > 1 and low >= 0:
+    while at >= 0 and step > 1:
         step //= 2
-        if bitmap.contains_range(max(low - step + 1, 0), low + 1):
-            low -= step
-    return max(low, -1)
+        if bitmap.contains_range(max(at - step + 1, 0), at + 1):
+            at -= step
+    return max(at, -1)
 
 
 def ranges_in(bitmap: BitMap) -> Iterator[tuple[int, int]]:

@@ -199,9 +199,11 @@ class CursorLedger:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self.ctx.config.cursor_flush_interval_s, self._on_timer)
 
-    def record(self, changes: Iterable[pb.Change]) -> None:
+    def record(self, changes: Iterable[pb.Change], cursor: Cursor | None) -> None:
         """Records changes of the topic's transactions, in order with those of cursors."""
         self._records += changes
+        if cursor is not None:
+            self._touched.append(cursor)
 
     def _record(self, change: pb.Change, cursor: Cursor) -> None:
         self._records.append(change)

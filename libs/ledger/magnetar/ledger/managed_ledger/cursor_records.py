@@ -113,7 +113,7 @@ def snapshot_entries(
     deduplication: Sequence[bytes] = (),
     transactions: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """Encodes a whole snapshot as entries: those of cursors, deduplication, transactions, the end mark."""
+    """Encodes a whole snapshot: chunks of cursors, deduplication and transactions, then the end mark."""
     entries = []
     chunk = pb.SnapshotChunk(snapshot_id=snapshot_id)
     size = count = 0

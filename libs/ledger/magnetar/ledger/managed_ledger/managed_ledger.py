@@ -30,6 +30,7 @@ from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts, TopicCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.maintenance import maintain
+from magnetar.ledger.managed_ledger.pending_acks import PendingAck
 from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_compaction import TopicCompaction
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
@@ -37,7 +38,7 @@ from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplicatio
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
 from magnetar.ledger.managed_ledger.topic_head import EditT, RaisedEpoch
 from magnetar.ledger.managed_ledger.topic_offload import TopicOffload
-from magnetar.ledger.managed_ledger.topic_transactions import Acks, Ended, TopicTransactions, ignore_end
+from magnetar.ledger.managed_ledger.topic_transactions import Ended, TopicTransactions, ignore_end
 from magnetar.ledger.managed_ledger.transaction_state import TransactionState
 
 log = get_logger(__name__)
@@ -46,9 +47,10 @@ log = get_logger(__name__)
 class ManagedLedger(TopicOffload):
     """One loaded topic's storage; created by `open_managed_ledger`, used on one event loop.
 
-    `deduplication` holds its deduplication state. `max_read_position` limits reads to what is before the
-    first open transaction; None: no limit. `on_transaction_ended` is called for each transaction that ended
-    here, once that is durable and more may be readable; the topic sets it.
+    `deduplication` holds its deduplication state, `transactions` its transactions; None if there never were
+    any. `max_read_position` limits reads to what is before the first open transaction; None: no limit.
+    `on_transaction_ended` is called for each transaction that ended here, once it is durable and more may be
+    readable; the topic sets it.
     """
 
     __slots__ = (
@@ -109,8 +111,8 @@ class ManagedLedger(TopicOffload):
         """Accepts a run; the listener gets it with the second argument once it is durable. A plain call that
         never waits and never calls back from inside; sets the run's publish time and first index. While no
         ledger is open the run queues, within a limit. Raises LogFull, LogFailed, Backpressure or
-        OwnershipLost at once, and TransactionNotAllowed if the run's transaction is over here; then the run
-        was not accepted. Call `use_transactions` before the first run in a transaction.
+        OwnershipLost at once, and TransactionNotAllowed for a run in a transaction that is over; then the run
+        was not accepted. Before the first run in a transaction `use_transactions` has to be called.
         """
         self._cursors = TopicCursors(name, topic.spans, topic.cursors)
         self._cursor_ledger = self._cursors.ledger = CursorLedger(
@@ -284,7 +286,8 @@ class ManagedLedger(TopicOffload):
         self._cursor_ledger.transactions = transactions.record
         self._appender.report_to(self._on_confirmed_in_transactions, self._on_refused_in_transactions)
         self.append = transactions.append
-        transactions.introduce()
+        if state is None:
+            transactions.introduce()
         return transactions
 
     def _on_confirmed_in_transactions(self, publishes: list[Publish]) -> None:
@@ -562,10 +565,10 @@ class ManagedLedger(TopicOffload):
         self._lost = error
         self._appender.stop(error)
         self._appender.retire()
-        self._cursor_ledger.fail(error)
-        self._head.fail_edits(error)
         if self._transactions is not None:
             self._transactions.fail(error)
+        self._cursor_ledger.fail(error)
+        self._head.fail_edits(error)
         self._fail_leaving(error)
         if self._compaction is not None:
             self._compaction.fail(error)
@@ -671,8 +674,8 @@ class _TransactionalTopic:
     def block(self, error: StorageError) -> None:
         self._ledger._appender.block(error)
 
-    def record(self, changes: Sequence[pb.Change]) -> None:
-        self._ledger._cursor_ledger.record(changes)
+    def record(self, changes: Sequence[pb.Change], cursor: Cursor | None) -> None:
+        self._ledger._cursor_ledger.record(changes, cursor)
 
     def flush(self, done: Done) -> None:
         self._ledger.flush_cursors(done)
@@ -687,8 +690,9 @@ class _TransactionalTopic:
         cursors = self._ledger._cursors.by_name.values()
         return next((each for each in cursors if each.durable and each.cursor_id == cursor_id), None)
 
-    def floor(self, position: Position) -> Position | None:
-        return self._ledger._spans.floor(position)
-
-    def ended(self, txn: TxnId, action: Action, acks: Acks) -> None:
+    def ended(self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None:
         self._ledger.on_transaction_ended(txn, action, acks)
+
+    def last_before(self, position: Position) -> Position | None:
+        earlier = [span for span in self._ledger.spans.spans if span.ref.id < position.ledger_id]
+        return earlier[-1].last_position if earlier else None

@@ -119,10 +119,19 @@ class CursorPending:
         """The transaction that acknowledges cumulatively, and up to where."""
         return self._cumulative
 
+    def holds(self, position: Position, batch_index: int = -1) -> bool:
+        """Returns whether an entry, or one message of a batch, is acknowledged by a transaction."""
+        if self._cumulative is not None and position <= self._cumulative[1]:
+            return True
+        if position.entry_id in self._withheld.get(position.ledger_id, ()):
+            return True
+        bits = self._batches.get(position, 0)
+        return bool(bits if batch_index < 0 else bits >> batch_index & 1)
+
     def check(self, txn: TxnId, asked: PendingAck, acks: AckState) -> None:
         """Raises TransactionConflict if the transaction may not acknowledge all of it. `acks`: the cursor."""
         if asked.cumulative is not None:
-            self._check_cumulative(txn, asked.cumulative, acks)
+            self._check_cumulative(txn, asked, acks)
             return
         own = self._transactions.get(txn) or PendingAck()
         for ledger_id, entry_ids in asked.individual.items():
@@ -142,10 +151,11 @@ class CursorPending:
         taken = entry_ids & self._withheld.get(ledger_id, BitMap())
         if taken:
             raise _conflict(txn, Position(ledger_id, taken.min()))
-        for entry_id in entry_ids:
-            at = (ledger_id, entry_id)
-            others = self._batches.get(at, 0) & ~own.batches.get(at, (0, 0))[0]
-            if others or acks.is_acked(ledger_id, entry_id):
+        acked = acks.acked_among(ledger_id, entry_ids)
+        if acked:
+            raise _conflict(txn, Position(ledger_id, acked.min()))
+        for at, bits in self._batches.items():
+            if at[0] == ledger_id and at[1] in entry_ids and bits & ~own.batches.get(at, (0, 0))[0]:
                 raise _conflict(txn, Position(*at))
 
     def _taken(self, at: tuple[int, int], bits: int, acks: AckState) -> bool:
@@ -156,23 +166,25 @@ class CursorPending:
             or at[1] in self._withheld.get(at[0], ())
         )
 
-    def _check_cumulative(self, txn: TxnId, position: Position, acks: AckState) -> None:
+    def _check_cumulative(self, txn: TxnId, asked: PendingAck, acks: AckState) -> None:
         own = None
         if self._cumulative is not None:
             holder, own = self._cumulative
             if holder != txn:
                 raise TransactionConflict(
-                    f"transaction {txn} cannot acknowledge cumulatively up to {position}: transaction "
-                    f"{holder} does so up to {own}; commit or abort that one first"
+                    f"transaction {txn} cannot acknowledge cumulatively up to {asked.cumulative}: "
+                    f"transaction {holder} does so up to {own}; commit or abort that one first"
                 )
-        if own is not None and position < own:
+            if _end_of(asked) < _end_of(self._transactions[txn]):
+                raise TransactionConflict(
+                    f"transaction {txn} acknowledges cumulatively up to {own} already, beyond "
+                    f"{asked.cumulative}"
+                )
+        acked = max((acks.batch_acked(*at) for at in asked.batches), default=0)
+        if own is None and _end_of(asked) <= (acks.mark_delete, acked):
             raise TransactionConflict(
-                f"transaction {txn} acknowledges cumulatively up to {own} already, beyond {position}"
-            )
-        if own is None and position <= acks.mark_delete:
-            raise TransactionConflict(
-                f"transaction {txn} cannot acknowledge up to {position}: everything up to {acks.mark_delete} "
-                "is acknowledged already"
+                f"transaction {txn} cannot acknowledge up to {asked.cumulative}: everything up to "
+                f"{acks.mark_delete} is acknowledged already"
             )
 
     def add(self, txn: TxnId, asked: PendingAck) -> None:
@@ -222,6 +234,12 @@ class CursorPending:
                 self._batches[at] = self._batches.get(at, 0) | bits
             if pending.cumulative is not None:
                 self._cumulative = txn, pending.cumulative
+
+
+def _end_of(pending: PendingAck) -> tuple[Position, int]:
+    """Returns where a cumulative acknowledgement ends: the entry, and the bits of the batch after it."""
+    bits = max((bits for bits, _ in pending.batches.values()), default=0)
+    return pending.cumulative or EARLIEST, bits
 
 
 def _conflict(txn: TxnId, position: Position) -> TransactionConflict:

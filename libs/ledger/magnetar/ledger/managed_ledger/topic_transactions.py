@@ -1,8 +1,8 @@
-"""The transactions of a loaded topic: runs on their way, ends, pending acknowledgements, the limit of reads.
+"""The transactions of a loaded topic: messages, acknowledgements in all subscriptions, and their ends.
 
-Everything durable is in the topic's cursor ledger. One record ends a transaction here: its messages, and its
-acknowledgements in all cursors. The first run of a topic's first transaction waits until the cursor ledger
-says that the topic has transactions, so that a load knows that it must look for them.
+All of it is in the topic's cursor ledger, so that one record settles the messages and the acknowledgements of
+a transaction at once. Runs in transactions carry the transaction's id; no entry is parsed. When the topic is
+loaded, records give what was settled, and the runs after `scan_from` what is open.
 """
 
 from __future__ import annotations
@@ -14,158 +14,177 @@ from functools import partial
 from typing import Final, Protocol
 
 from magnetar.common.errors import InvalidTxnStatus, MagnetarError, StorageError, TransactionNotAllowed
-from magnetar.common.naming.position import LATEST, Position
+from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import RUN_TXN, Run
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
+from magnetar.ledger.managed_ledger.appender import Publish
 from magnetar.ledger.managed_ledger.bitmaps import last_hole
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.pending_acks import CursorPending, PendingAck
-from magnetar.ledger.managed_ledger.transaction_record import SCANNED_BYTES_MAX, TransactionRecord
-from magnetar.ledger.managed_ledger.transaction_records import outcome_change, pending_ack_changes
-from magnetar.ledger.managed_ledger.transaction_state import NO_LIMIT, OpenTransaction, TransactionState
+from magnetar.ledger.managed_ledger.transaction_records import (
+    outcome_change,
+    pending_ack_changes,
+    progress_entries,
+    snapshot_entries,
+)
+from magnetar.ledger.managed_ledger.transaction_state import (
+    NO_LIMIT,
+    OpenTransaction,
+    TransactionState,
+)
 from pyroaring import BitMap
 
 log = get_logger(__name__)
 
-SAVE_AFTER_S: Final = 5.0
-"""Seconds from the end of a transaction until the position to scan from is written, if it can advance."""
+Done = Callable[[MagnetarError | None], object]
+"""Called once, with None or with the reason why the request failed."""
 
-Done = Callable[[MagnetarError | None], None]
-
-Acks = Sequence[tuple[Cursor, PendingAck]]
-
-Ended = Callable[[TxnId, Action, Acks], None]
-"""Called with a transaction that has ended, and its acknowledgements by cursor. After a commit they are in
-the cursors' state, after an abort they are given back.
+Ended = Callable[[TxnId, Action, Sequence[tuple[Cursor, PendingAck]]], object]
+"""Called after an end has taken effect, with what the transaction acknowledged in each cursor: it is in their
+state after a commit, and free again after an abort.
 """
 
+_SAVE_S: Final = 5.0
+"""Time from a change until the position to scan from is written, seconds."""
+_RETRY_S: Final = 1.0
+_OUTCOMES_MIN: Final = 1_000
+"""Outcomes in memory below which none is forgotten; later at twice as many as the last time left."""
 
-def ignore_end(txn: TxnId, action: Action, acks: Acks) -> None:
+SCANNED_BYTES_MAX: Final = 64 << 20
+"""Bytes of entries after the position to scan from at which that is written anew."""
+
+
+def ignore_end(txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None:
     """Does nothing about the end of a transaction."""
 
 
 class TransactionalTopic(Protocol):
-    """A managed ledger as its transactions see it."""
+    """The managed ledger as its transactions see it."""
 
     @property
     def name(self) -> str: ...
-
     @property
-    def last_confirmed(self) -> Position:
-        """The last durable entry."""
-        ...
-
-    def now_ms(self) -> int:
-        """Returns the wall clock's time, ms since 1970 UTC."""
-        ...
-
-    def append(self, run: Run, context: object) -> None:
-        """Appends a run; raises as `ManagedLedger.append`."""
-        ...
-
+    def last_confirmed(self) -> Position: ...
+    def now_ms(self) -> int: ...
+    def append(self, run: Run, context: object) -> None: ...
     def append_held(self, run: Run, context: object) -> None:
-        """Accepts a run that waits, and all later ones behind it, until `release`."""
+        """Queues a run, and all later ones behind it, until `release`."""
         ...
 
-    def release(self) -> None:
-        """Appends the runs that wait."""
-        ...
-
+    def release(self) -> None: ...
     def block(self, error: StorageError) -> None:
-        """Refuses the runs that wait, unless `release` comes soon."""
+        """Refuses new publishes, and after a while those that wait."""
         ...
 
-    def record(self, changes: Sequence[pb.Change]) -> None:
-        """Gives changes to the cursor ledger, for its next flush."""
+    def record(self, changes: Sequence[pb.Change], cursor: Cursor | None) -> None: ...
+    def flush(self, done: Callable[[StorageError | None], None]) -> None: ...
+    def flush_soon(self) -> None: ...
+    def limit(self, position: Position | None) -> None: ...
+    def cursor(self, cursor_id: int) -> Cursor | None: ...
+    def ended(self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None: ...
+    def last_before(self, position: Position) -> Position | None:
+        """Returns the last position of the ledger before the one of `position`; None if it is the first."""
         ...
 
-    def flush(self, done: Callable[[StorageError | None], None]) -> None:
-        """Flushes the cursor ledger; `done` is called once that is confirmed, or with the error."""
-        ...
 
-    def flush_soon(self) -> None:
-        """Flushes the cursor ledger within its flush interval."""
-        ...
+class TransactionsRecord:
+    """The persisted part of the state; implements `cursor_ledger.DerivedRecord`.
 
-    def limit(self, position: Position | None) -> None:
-        """Sets the last readable position; None: no limit."""
-        ...
+    `durable_mark` is the position to scan from that is on disk: trimming never passes it.
+    """
 
-    def cursor(self, cursor_id: int) -> Cursor | None:
-        """Returns a durable cursor; None if it does not exist."""
-        ...
+    __slots__ = ("_changed", "_state", "_topic", "_unwritten", "due", "durable_mark", "scanned_bytes")
 
-    def floor(self, position: Position) -> Position | None:
-        """Returns the last existing entry at or before a position; None without one."""
-        ...
+    def __init__(
+        self,
+        topic: TransactionalTopic,
+        state: TransactionState,
+        unwritten: Callable[[], Mapping[TxnId, Action]],
+    ) -> None:
+        """`unwritten` returns the outcomes that were handed over and are not confirmed."""
+        self._topic = topic
+        self._state = state
+        self._unwritten = unwritten
+        self._changed: set[int] = set()
+        self.due = False
+        self.durable_mark = state.scan_from
+        self.scanned_bytes = 0
+        """Bytes of entries that a load would scan, without those before this load."""
 
-    def ended(self, txn: TxnId, action: Action, acks: Acks) -> None:
-        """Reports the end of a transaction to the topic."""
-        ...
+    def aborted_in(self, ledger_ids: Sequence[int]) -> None:
+        """Notes ledgers with entries that were aborted since the last record."""
+        self._changed.update(ledger_ids)
+
+    def settled_to(self) -> Position:
+        """Returns the position up to which everything is settled."""
+        return min(self._topic.last_confirmed, self._state.limit)
+
+    def take(self) -> tuple[list[bytes], Position]:
+        """Returns (entries of a change, the position that is durable with them) and clears `due`."""
+        self.due = False
+        self.scanned_bytes = 0
+        scan_from = max(self.settled_to(), self.durable_mark)
+        aborted = self._state.aborted
+        changed = {ledger_id: aborted[ledger_id] for ledger_id in self._changed if ledger_id in aborted}
+        self._changed = set()
+        return progress_entries(scan_from, changed), scan_from
+
+    def take_for_snapshot(self, snapshot_id: int) -> tuple[list[bytes], Position]:
+        """Returns the same for a snapshot of the whole cursor ledger."""
+        self.due = False
+        self.scanned_bytes = 0
+        self._changed = set()
+        self._state.forget_outcomes()
+        scan_from = max(self.settled_to(), self.durable_mark)
+        complete_to = self._topic.last_confirmed
+        entries = snapshot_entries(self._state, scan_from, complete_to, self._unwritten(), snapshot_id)
+        return entries, scan_from
 
 
 @dataclass(slots=True)
 class _End:
-    """An end that is not durable yet."""
-
     action: Action
     low_watermark: int
     waiting: list[Done] = field(default_factory=list)
+    recorded: bool = False
+    """Whether the outcome was handed over to the cursor ledger: it is written, now or later."""
 
 
 class TopicTransactions:
-    """The transactions of one loaded topic, created with the first one. Used on one event loop."""
+    """Transactions of one topic; created with the first one, or at load."""
 
-    __slots__ = (
-        "_ends",
-        "_error",
-        "_forget_at",
-        "_known",
-        "_runs_in_flight",
-        "_saving",
-        "_state",
-        "_topic",
-        "record",
-    )
+    __slots__ = ("_ends", "_error", "_forget_at", "_ready", "_save_timer", "_state", "_topic", "record")
 
     def __init__(self, topic: TransactionalTopic, state: TransactionState | None) -> None:
-        """`state` is what was found on disk; None: the topic has no transactions so far."""
+        """`state`: what was found at load; None for a topic that never had transactions."""
         self._topic = topic
-        self._known = state is not None
+        self._ready = state is not None
         self._state = TransactionState(topic.last_confirmed) if state is None else state
         self._state.ended.clear()
-        self._state.forget_outcomes()
-        self._forget_at = 0
-        self._runs_in_flight = 0
         self._ends: dict[TxnId, _End] = {}
         self._error: StorageError | None = None
-        self._saving: asyncio.TimerHandle | None = None
-        self.record = TransactionRecord(self._state, lambda: topic.last_confirmed)
-        self._set_limit()
+        self._forget_at = _OUTCOMES_MIN
+        self._save_timer: asyncio.TimerHandle | None = None
+        self.record = TransactionsRecord(topic, self._state, self._unwritten)
+        self._show_limit()
 
-    def introduce(self) -> None:
-        """Has the cursor ledger, which has `record` by now, say that the topic has transactions."""
-        if not self._known:
-            self.record.due = True
-            self._topic.flush(self._introduced)
-
-    # State
+    # What is known
 
     @property
     def open(self) -> Mapping[TxnId, OpenTransaction]:
-        """Transactions with messages or acknowledgements here that have not ended here, oldest first."""
+        """Transactions that have not ended here."""
         return self._state.open
 
     @property
     def aborted(self) -> Mapping[int, BitMap]:
-        """Entries of aborted transactions, by ledger; read-only."""
+        """Entries of aborted transactions by ledger."""
         return self._state.aborted
 
     @property
     def low_watermarks(self) -> Mapping[int, int]:
-        """By coordinator, the number up to which all of its transactions are known to be over."""
+        """By coordinator: no transaction at or below it is open there."""
         return self._state.low_watermarks
 
     @property
@@ -174,7 +193,7 @@ class TopicTransactions:
         return self._state.ended
 
     def outcome(self, txn: TxnId) -> Action | None:
-        """Returns how a transaction ended here, while that is remembered."""
+        """Returns how a transaction ended here; None while it is open, or where that is forgotten."""
         return self._state.outcomes.get(txn)
 
     def is_aborted(self, ledger_id: int, entry_id: int) -> bool:
@@ -182,272 +201,253 @@ class TopicTransactions:
         return self._state.is_aborted(ledger_id, entry_id)
 
     def last_readable(self) -> Position:
-        """Returns the last entry that a reader gets: up to the read limit, and not aborted. Its entry id is
-        -1 without one.
-        """
-        topic, aborted = self._topic, self._state.aborted
-        limit = self._limit()
-        at = topic.last_confirmed if limit is None else min(limit, topic.last_confirmed)
-        while (found := topic.floor(at)) is not None:
-            entry_id = last_hole(aborted.get(found.ledger_id, _NONE), found.entry_id)
+        """Returns the last entry that may be delivered; its entry id is -1 if there is none."""
+        position = self.record.settled_to()
+        at: Position | None = position
+        while at is not None:
+            position = at
+            entry_id = last_hole(self._state.aborted.get(at.ledger_id, _NO_ENTRIES), at.entry_id)
             if entry_id >= 0:
-                return Position(found.ledger_id, entry_id)
-            at = Position(found.ledger_id, -1)
-        return Position(at.ledger_id, -1)
+                return Position(at.ledger_id, entry_id)
+            at = self._topic.last_before(at)
+        return Position(position.ledger_id, -1)
 
     # Messages
 
     def append(self, run: Run, context: object) -> None:
-        """Appends a run as `ManagedLedger.append`, also one in a transaction. Raises TransactionNotAllowed if
-        that is over here.
+        """Appends a run as `ManagedLedger.append`; one with a transaction makes that open here.
+
+        Raises TransactionNotAllowed if the transaction ended, or is about to.
         """
         txn = run.txn
         if txn is None:
             self._topic.append(run, context)
             return
-        self.accept(txn)
+        self._check_open(txn)
+        opened = self._state.begin(txn, self._topic.now_ms())
         run.flags |= RUN_TXN
-        self._state.open[txn].runs_in_flight += 1
-        self._runs_in_flight += 1
-        self._set_limit()
         try:
-            if self._known:
+            if self._ready:
                 self._topic.append(run, context)
             else:
+                # Without a record that there are transactions, runs would not be scanned at the next load.
                 self._topic.append_held(run, context)
         except BaseException:
-            self._decided(txn)
-            self._set_limit()
+            self._state.forget_unused(txn)
             raise
-
-    def accept(self, txn: TxnId) -> None:
-        """Opens a transaction here. Raises TransactionNotAllowed if it is over."""
-        self._check_open(txn)
-        self._state.begin(txn, self._topic.now_ms())
+        opened.runs_in_flight += 1
 
     def _check_open(self, txn: TxnId) -> None:
-        if txn in self._ends or self._state.is_over(txn):
-            raise TransactionNotAllowed(
-                f"transaction {txn} is over in {self._topic.name}: it takes no more messages or "
-                "acknowledgements; begin another one"
-            )
+        over = txn.least <= self._state.low_watermarks.get(txn.most, -1)
+        if over or txn in self._ends or txn in self._state.outcomes:
+            raise TransactionNotAllowed(f"transaction {txn} has ended in {self._topic.name}")
 
-    def confirmed(self, publishes: Sequence[tuple[Run, object]]) -> None:
-        """Adds durable runs, in order, before anything may read them."""
-        record, state = self.record, self._state
+    def introduce(self) -> None:
+        """Writes the record that the topic has transactions; the first runs in one wait for it."""
+        if self._error is None:
+            self.record.due = True
+            self._topic.flush(self._introduced)
+
+    def _introduced(self, error: StorageError | None) -> None:
+        if self._error is not None:
+            return
+        if error is None:
+            self._ready = True
+            self._topic.release()
+            return
+        self._topic.block(error)
+        asyncio.get_running_loop().call_later(_RETRY_S, self.introduce)
+
+    def confirmed(self, publishes: Sequence[Publish]) -> None:
+        """Takes note of durable runs; to be called before anything may read them."""
+        decided: list[TxnId] = []
+        record = self.record
         for run, _ in publishes:
             record.scanned_bytes += run.byte_length
             if run.txn is not None:
-                state.stored(run.txn, run)
-                self._decided(run.txn)
-        self._set_limit()
-        if record.scanned_bytes > SCANNED_BYTES_MAX:
+                self._state.stored(run.txn, run)
+                self._decided(run.txn, decided)
+        self._show_limit()
+        for txn in decided:
+            self._go_on(txn)
+        if record.scanned_bytes > SCANNED_BYTES_MAX and record.settled_to() > record.durable_mark:
             self._save()
 
-    def refused(self, publishes: Sequence[tuple[Run, object]]) -> None:
-        """Removes runs that are certainly not stored."""
+    def refused(self, publishes: Sequence[Publish]) -> None:
+        """Takes note of runs that are certainly not stored."""
+        decided: list[TxnId] = []
         for run, _ in publishes:
             if run.txn is not None:
-                self._decided(run.txn)
-        self._set_limit()
-
-    def _decided(self, txn: TxnId) -> None:
-        """Counts a run of a transaction that is durable or refused; the last one lets its end go on."""
-        self._runs_in_flight -= 1
-        opened = self._state.open[txn]
-        opened.runs_in_flight -= 1
-        if not opened.runs_in_flight:
+                self._decided(run.txn, decided)
+        for txn in decided:
             if txn in self._ends:
-                self._write_outcome(txn)
+                self._go_on(txn)
             else:
                 self._state.forget_unused(txn)
 
-    def _limit(self) -> Position | None:
-        limit = self._state.limit
-        if limit is not NO_LIMIT:
-            return limit if limit.entry_id >= 0 else self._topic.floor(limit) or limit
-        # Nothing of these runs is durable, so they come after everything that is.
-        return self._topic.last_confirmed if self._runs_in_flight else None
+    def _decided(self, txn: TxnId, decided: list[TxnId]) -> None:
+        opened = self._state.begin(txn, 0)
+        opened.runs_in_flight -= 1
+        if not opened.runs_in_flight:
+            decided.append(txn)
 
-    def _set_limit(self) -> None:
-        self._topic.limit(self._limit())
+    def _show_limit(self) -> None:
+        limit = self._state.limit
+        self._topic.limit(None if limit == NO_LIMIT else limit)
+
+    # Acknowledgements
+
+    def pending(self, cursor: Cursor) -> CursorPending | None:
+        """Returns what transactions acknowledge in a cursor, until the next change; None for nothing."""
+        return self._state.pending.get(cursor.cursor_id)
+
+    def ack(self, txn: TxnId, cursor: Cursor, pending: PendingAck, done: Done) -> None:
+        """Acknowledges in a transaction; `done` is called once that is durable, never from inside.
+
+        A repetition succeeds. Raises TransactionConflict, TransactionNotAllowed; then nothing was
+        acknowledged. After `done` with an error it stays pending, because it may be durable or not: repeat
+        the call, or abort.
+        """
+        self._check_open(txn)
+        if not cursor.durable or self._topic.cursor(cursor.cursor_id) is not cursor:
+            raise TransactionNotAllowed(
+                f"{cursor.name!r} is no durable subscription of {self._topic.name}: transactions acknowledge "
+                "only in these"
+            )
+        (self.pending(cursor) or CursorPending()).check(txn, pending, cursor)
+        self._state.begin(txn, self._topic.now_ms())
+        self._state.cursor(cursor.cursor_id).add(txn, pending)
+        changes = pending_ack_changes(cursor.cursor_id, cursor.sequence + 1, txn, pending)
+        cursor.sequence += len(changes)
+        self._topic.record(changes, cursor)
+        self._topic.flush(lambda error: _answer([done], error))
+
+    def settle_cursor(self, cursor: Cursor, through: Position) -> None:
+        """Drops a cursor's pending acknowledgements at or below a position, to which it was reset."""
+        self._state.drop_acks(cursor.cursor_id, through)
+
+    def forget_cursor(self, cursor: Cursor) -> None:
+        """Drops all pending acknowledgements of a deleted cursor."""
+        self._state.forget_cursor(cursor.cursor_id)
 
     # Ends
 
     def end(self, txn: TxnId, action: Action, low_watermark: int, done: Done) -> None:
-        """Ends a transaction here: its messages, and its acknowledgements in all cursors. Idempotent.
+        """Commits or aborts a transaction in this topic; `done` is called once that is durable and has taken
+        effect, never from inside.
 
-        From here on nothing is added to it; its runs in flight are waited for. `done` is called, never from
-        inside, once the outcome is durable and applied, or with an error that may pass; InvalidTxnStatus if
-        the other action is recorded. `low_watermark`: every lower or equal number of its coordinator is over;
-        -1: not known.
+        Waits for the transaction's own runs. Idempotent; the other action gets InvalidTxnStatus. The outcome
+        of an unknown transaction is recorded as well: it refuses messages that arrive late. `low_watermark`:
+        no transaction of the coordinator at or below it is open there, -1 if not known.
         """
-        if self._error is not None:
-            _answer_soon(done, self._error)
-            return
-        state, known = self._state, self._ends.get(txn)
-        recorded = state.outcomes.get(txn) if known is None else known.action
-        if recorded is not None and recorded is not action:
-            error = (
-                f"transaction {txn} was told to {recorded.value} in {self._topic.name}, not to {action.value}"
-            )
-            _answer_soon(done, InvalidTxnStatus(error))
-        elif known is not None:
-            known.low_watermark = max(known.low_watermark, low_watermark)
-            known.waiting.append(done)
-        elif recorded is not None or (txn not in state.open and state.is_over(txn)):
-            _answer_soon(done, None)
+        loop = asyncio.get_running_loop()
+        state = self._state
+        known = state.outcomes.get(txn)
+        ending = self._ends.get(txn)
+        earlier = known if ending is None else ending.action
+        if earlier is not None and earlier is not action:
+            error = InvalidTxnStatus(f"transaction {txn} ended in {self._topic.name} by {earlier.value}")
+            loop.call_soon(done, error)
+        elif known is not None or (ending is None and state.is_over(txn)):
+            loop.call_soon(done, None)
+        elif ending is not None:
+            ending.waiting.append(done)
+            if ending.recorded:
+                self._topic.flush(partial(self._on_recorded, txn))
         else:
             self._ends[txn] = _End(action, low_watermark, [done])
             opened = state.open.get(txn)
             if opened is None or not opened.runs_in_flight:
-                self._write_outcome(txn)
+                self._go_on(txn)
+        state.raise_low_watermark(txn.most, low_watermark)
 
-    def _write_outcome(self, txn: TxnId) -> None:
-        end = self._ends[txn]
-        self._topic.record([outcome_change(txn, end.action, end.low_watermark)])
-        self.record.unwritten[txn] = end.action
-        self._topic.flush(partial(self._outcome_written, txn))
-
-    def _outcome_written(self, txn: TxnId, error: StorageError | None) -> None:
+    def _go_on(self, txn: TxnId) -> None:
+        """Records an outcome whose transaction has no runs in flight any more."""
         end = self._ends.get(txn)
-        if end is None or self._error is not None:
+        if end is None or end.recorded:
+            return
+        end.recorded = True
+        self._topic.record([outcome_change(txn, end.action, end.low_watermark)], None)
+        self._topic.flush(partial(self._on_recorded, txn))
+
+    def _on_recorded(self, txn: TxnId, error: StorageError | None) -> None:
+        end = self._ends.get(txn)
+        if end is None:
             return
         if error is not None:
-            # It is written once there is space; those who wait are told now, and may come again.
             waiting, end.waiting = end.waiting, []
             _answer(waiting, error)
-            self._topic.flush(partial(self._outcome_written, txn))
             return
-        del self._ends[txn], self.record.unwritten[txn]
-        self._settle(txn, end.action, end.low_watermark)
+        del self._ends[txn]
+        self._apply(txn, end.action)
         _answer(end.waiting, None)
 
-    def _settle(self, txn: TxnId, action: Action, low_watermark: int) -> None:
-        state, topic = self._state, self._topic
-        state.raise_low_watermark(txn.most, low_watermark)
+    def _apply(self, txn: TxnId, action: Action) -> None:
+        opened = self._state.open.get(txn)
+        if opened is not None and action is Action.ABORT:
+            self.record.aborted_in(list(opened.entries))
         acks: list[tuple[Cursor, PendingAck]] = []
-        for cursor_id, pending in state.settle(txn, action).items():
-            cursor = topic.cursor(cursor_id)
+        for cursor_id, pending in self._state.settle(txn, action).items():
+            cursor = self._topic.cursor(cursor_id)
             if cursor is not None:
                 acks.append((cursor, pending))
                 if action is Action.COMMIT:
                     pending.apply_to(cursor)
-        self._set_limit()
-        if len(state.outcomes) > self._forget_at:
-            state.forget_outcomes()
-            self._forget_at = 2 * len(state.outcomes) + _FORGOTTEN_AT_ONCE
-        if self._saving is None:
-            self._saving = asyncio.get_running_loop().call_later(SAVE_AFTER_S, self._on_timer)
+        if len(self._state.outcomes) > self._forget_at:
+            self._state.forget_outcomes()
+            self._forget_at = _OUTCOMES_MIN + 2 * len(self._state.outcomes)
+        self._show_limit()
+        self._save_soon()
         try:
-            topic.ended(txn, action, acks)
+            self._topic.ended(txn, action, acks)
         except Exception:
-            log.exception("a topic failed to take the end of a transaction", topic=topic.name, txn=str(txn))
+            log.exception("a topic failed to take the end of a transaction", topic=self._topic.name)
 
-    # Acknowledgements
+    def _unwritten(self) -> Mapping[TxnId, Action]:
+        return {txn: end.action for txn, end in self._ends.items() if end.recorded}
 
-    def ack(self, txn: TxnId, cursor: Cursor, pending: PendingAck, done: Done) -> None:
-        """Adds acknowledgements that take effect when the transaction is committed. Takes over `pending`.
+    # Upkeep
 
-        `done` is called, never from inside, once they are durable. After an error they may be durable or not,
-        so they stay pending until the transaction ends; a repetition is no conflict. Raises
-        TransactionConflict if messages are acknowledged, or pending in another transaction;
-        TransactionNotAllowed if the transaction is over, or the cursor is not durable.
-        """
-        if self._error is not None:
-            _answer_soon(done, self._error)
-            return
-        if not cursor.durable or self._topic.cursor(cursor.cursor_id) is not cursor:
-            raise TransactionNotAllowed(
-                f"{cursor.name!r} is no durable subscription of {self._topic.name}: it takes no "
-                "acknowledgements in transactions"
-            )
-        self._check_open(txn)
-        state = self._state
-        (state.pending.get(cursor.cursor_id) or CursorPending()).check(txn, pending, cursor)
-        state.begin(txn, self._topic.now_ms())
-        state.cursor(cursor.cursor_id).add(txn, pending)
-        changes = pending_ack_changes(cursor.cursor_id, cursor.sequence + 1, txn, pending)
-        cursor.sequence += len(changes)
-        self._topic.record(changes)
-        self._topic.flush(done)
+    def holds_back(self, slowest: Position | None) -> Position:
+        """Returns the position that trimming must not pass, given the slowest cursor's."""
+        mark = self.record.durable_mark
+        if (slowest is None or slowest > mark) and mark < self.record.settled_to():
+            self._save_soon()
+        return mark if slowest is None else min(slowest, mark)
 
-    def pending(self, cursor: Cursor) -> CursorPending | None:
-        """Returns the pending acknowledgements of a cursor; None without any. Valid until the next change."""
-        return self._state.pending.get(cursor.cursor_id) if cursor.durable else None
+    def trimmed(self, first_ledger_id: int) -> None:
+        """Drops what is about ledgers before the first one that is left."""
+        self._state.trimmed(first_ledger_id)
 
-    def settle_cursor(self, cursor: Cursor, through: Position) -> None:
-        """Drops pending acknowledgements at or below a position, which the cursor has passed otherwise."""
-        pending = self.pending(cursor)
-        if pending is not None:
-            before = list(pending.transactions)
-            self._state.drop_acks(cursor.cursor_id, through)
-            for txn in before:
-                self._forget_unused(txn)
+    def _save_soon(self) -> None:
+        if self._save_timer is None and self._error is None:
+            self._save_timer = asyncio.get_running_loop().call_later(_SAVE_S, self._on_save_timer)
 
-    def forget_cursor(self, cursor: Cursor) -> None:
-        """Drops the pending acknowledgements of a deleted cursor."""
-        pending = self.pending(cursor)
-        if pending is not None:
-            self._state.forget_cursor(cursor.cursor_id)
-            for txn in list(pending.transactions):
-                self._forget_unused(txn)
-
-    def _forget_unused(self, txn: TxnId) -> None:
-        if txn not in self._ends:
-            self._state.forget_unused(txn)
-
-    # Records
-
-    def _introduced(self, error: StorageError | None) -> None:
-        """Lets the first runs go once the cursor ledger says that the topic has transactions."""
-        if self._error is not None:
-            return
-        if error is None:
-            self._known = True
-            self._topic.release()
-        else:
-            self._topic.block(error)
-            self._topic.flush(self._introduced)
-
-    def _on_timer(self) -> None:
-        self._saving = None
+    def _on_save_timer(self) -> None:
+        self._save_timer = None
         self._save()
 
     def _save(self) -> None:
-        if not self.record.due and self.record.can_advance:
-            self.record.due = True
-            self._topic.flush_soon()
+        self.record.due = True
+        self._topic.flush_soon()
 
     def leave(self) -> None:
         """Has the topic's last flush write how far everything is settled, so that the next load is short."""
-        if self.record.can_advance:
+        if self.record.settled_to() > self.record.durable_mark:
             self.record.due = True
 
-    def holds_back(self, slowest: Position | None) -> Position | None:
-        """Returns the position that trimming must not pass, given that of others; None: any."""
-        mark = self.record.durable_mark
-        if mark < (slowest or LATEST):
-            self._save()
-        return min(slowest or LATEST, mark)
-
-    def trimmed(self, first_ledger_id: int) -> None:
-        """Drops what is about ledgers below this id."""
-        self._state.trimmed(first_ledger_id)
-
     def fail(self, error: StorageError) -> None:
-        """Ends everything that waits: nothing more will be confirmed. Idempotent."""
+        """Fails every end that waits: nothing more will be written. Idempotent."""
         self._error = error
-        if self._saving is not None:
-            self._saving.cancel()
-            self._saving = None
-        ends, self._ends = self._ends, {}
-        for end in ends.values():
-            _answer(end.waiting, error)
+        if self._save_timer is not None:
+            self._save_timer.cancel()
+            self._save_timer = None
+        for end in self._ends.values():
+            waiting, end.waiting = end.waiting, []
+            _answer(waiting, error)
 
 
-_NONE: Final = BitMap()
-_FORGOTTEN_AT_ONCE: Final = 1_000
+_NO_ENTRIES: Final = BitMap()
 
 
 def _answer(waiting: Sequence[Done], error: MagnetarError | None) -> None:
@@ -455,8 +455,4 @@ def _answer(waiting: Sequence[Done], error: MagnetarError | None) -> None:
         try:
             done(error)
         except Exception:
-            log.exception("a callback of a transaction's end failed")
-
-
-def _answer_soon(done: Done, error: MagnetarError | None) -> None:
-    asyncio.get_running_loop().call_soon(done, error)
+            log.exception("a callback of a transaction failed")

@@ -27,7 +27,8 @@ from pyroaring import BitMap
 _ACTIONS: Final = {Action.COMMIT: pb.COMMIT, Action.ABORT: pb.ABORT}
 _READ_ACTIONS: Final = {value: action for action, value in _ACTIONS.items()}
 _Item = tuple[str, Message, int]
-"""A field of a chunk, a message to add to it, and its approximate bytes."""
+"""(field of a chunk, message to append there, its approximate size in bytes)."""
+
 _ITEM_BYTES: Final = 24
 """Approximate bytes of an outcome, an open transaction, or a low watermark."""
 
@@ -127,11 +128,11 @@ def _cut(scan_from: Position, items: Iterator[_Item]) -> list[pb.TransactionChun
     position = _position(scan_from)
     chunks = [pb.TransactionChunk(scan_from=position)]
     size = 0
-    for name, message, item_bytes in items:
+    for name, item, item_bytes in items:
         if size >= ENTRY_BYTES_MAX // 2:
             chunks.append(pb.TransactionChunk(scan_from=position))
             size = 0
-        getattr(chunks[-1], name).append(message)
+        getattr(chunks[-1], name).append(item)
         size += item_bytes
     return chunks
 

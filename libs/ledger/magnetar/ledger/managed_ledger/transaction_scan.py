@@ -4,49 +4,39 @@ from __future__ import annotations
 
 from typing import Final
 
-from magnetar.common.errors import DataCorruption, EntryUnreadable
+from magnetar.common.errors import DataCorruption
+from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import TxnId
-from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire.batch import parse_metadata
-from magnetar.ledger.cold.cold_reader import ObjectsDamaged
 from magnetar.ledger.ledger_store import RUN_TXN, Run
-from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
+from magnetar.ledger.managed_ledger import storage_reads
+from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
 from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.transaction_state import TransactionState
 
-log = get_logger(__name__)
-
+_READ_ENTRIES: Final = 10_000
 _READ_BYTES: Final = 1 << 20
 
 
 async def scan_transactions(reads: SpanReads, spans: LedgerSpans, state: TransactionState) -> None:
     """Adds the runs after `state.scan_from` to the state. Raises StorageError, MetadataError.
 
-    An unreadable entry is left out: it cannot be delivered either.
+    An entry that is damaged on its only copy is left out: it is never delivered. One that another copy may
+    bring back is an error, because it could belong to an open or aborted transaction.
     """
-    after = state.scan_from
-    for span in spans.spans:
-        if span.last_position > after:
-            first = after.entry_id + 1 if span.ref.id == after.ledger_id else 0
-            await _scan(reads, span, first, state)
-    if spans.spans:
-        state.trimmed(spans.spans[0].ref.id)
-
-
-async def _scan(reads: SpanReads, span: LedgerSpan, first: int, state: TransactionState) -> None:
-    while first < span.entries:
-        try:
-            runs = await reads.read(span, first, span.entries - 1, _READ_BYTES)
-        except ObjectsDamaged:
-            raise  # it may come back
-        except EntryUnreadable as error:
-            log.warning("an entry was skipped in the search for transactions", error=str(error))
-            first += 1
-            continue
-        for run in runs:
+    if not spans.spans:
+        return
+    last = spans.spans[-1].last_position
+    at = Position(state.scan_from.ledger_id, state.scan_from.entry_id + 1)
+    while at <= last:
+        result = await storage_reads.read(reads, spans, at, last, _READ_ENTRIES, _READ_BYTES)
+        if not result.runs and not result.unreadable:
+            break
+        for run in result.runs:
             if run.flags & RUN_TXN:
                 state.found(_transaction_of(run), run)
-        first = runs[-1].last_entry_id + 1
+        at = result.next
+    state.trimmed(spans.spans[0].ref.id)
 
 
 def _transaction_of(run: Run) -> TxnId:

@@ -89,7 +89,9 @@ class TransactionState:
     # Entries
 
     def is_over(self, txn: TxnId) -> bool:
-        """Whether nothing may be added to the transaction: it ended here, or everywhere."""
+        """Whether nothing may be added to the transaction here: it ended, also where that is forgotten."""
+        if txn in self._open:
+            return False
         return txn in self._outcomes or txn.least <= self.low_watermarks.get(txn.most, -1)
 
     def begin(self, txn: TxnId, now_ms: int) -> OpenTransaction:
