@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from magnetar.broker.transactions.coordinator import Coordinator
 from magnetar.broker.transactions.participants import EndOutcome, EndResult, TransactionEnd
-from magnetar.common.errors import MagnetarError, ServiceNotReady
+from magnetar.common.errors import MagnetarError, OwnershipLost, ServiceNotReady
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.managed_ledger import EntryCache, ManagedLedgerConfig, ManagedLedgerContext
@@ -49,6 +50,14 @@ class Owners:
 
     of: dict[str, str] = field(default_factory=dict)
     lives: dict[str, Address] = field(default_factory=dict)
+    versions: Counter[str] = field(default_factory=Counter)
+    """By party: number of its moves."""
+
+    def move(self, party: str, broker: str) -> None:
+        """Gives a party to a broker, which has to load it, even if it had it before."""
+        if self.of[party] != broker:
+            self.of[party] = broker
+            self.versions[party] += 1
 
     def address(self, party: str) -> Address:
         """Raises CallFailed when its owner is away."""
@@ -74,6 +83,8 @@ class SimBroker:
         self.coordinators: dict[int, Coordinator] = {}
         self.on_call: Callable[[SimBroker, str], None] | None = None
         """Called with each call's method before it is answered."""
+        self.redelivered_after_s = 0.3
+        """Of topics that it loads."""
         shape = cluster.shape
         config = replace(
             CONFIG,
@@ -90,6 +101,8 @@ class SimBroker:
         self._clock = cluster.loop.time
         self._caller = Caller(cluster.network, node.process, f"life {address.life}")
         self._loading: dict[str, asyncio.Task[Any]] = {}
+        self._versions: dict[str, int] = {}
+        """Of parties when they were loaded."""
         self._seen: set[str] = set()
         self._methods: dict[str, Callable[..., Awaitable[Any]]] = {
             "New": self._new,
@@ -132,16 +145,29 @@ class SimBroker:
     async def topic(self, name: str) -> SimTopic:
         """Returns a topic that this broker owns, loaded. Raises ServiceNotReady."""
         found = self.topics.get(name)
+        if found is not None and self._is_outdated(name):
+            found.ledger.lose(OwnershipLost(f"{name} was moved"))
         if found is not None and not found.lost:
             return found
         return await self._load(name, self._load_topic(name))
 
     async def coordinator(self, number: int) -> Coordinator:
         """Returns a coordinator that this broker owns, loaded. Raises ServiceNotReady."""
+        party = coordinator_party(number)
         found = self.coordinators.get(number)
-        if found is not None:
+        if found is not None and not self._is_outdated(party):
             return found
-        return await self._load(coordinator_party(number), self._load_coordinator(number))
+        if found is not None:
+            self.coordinators.pop(number).abandon(f"{party} was moved")
+        return await self._load(party, self._load_coordinator(number))
+
+    def serves(self, topic: SimTopic) -> bool:
+        """Returns whether a loaded topic is this broker's, as far as is known."""
+        return not topic.lost and not self._is_outdated(topic.name)
+
+    def _is_outdated(self, party: str) -> bool:
+        """Returns whether the party moved away, and perhaps back, since it was loaded."""
+        return self._versions.get(party) != self._owners.versions[party]
 
     async def _load(self, party: str, loading: Coroutine[Any, Any, T]) -> T:
         if self._owners.of[party] != self.address.name:
@@ -149,6 +175,7 @@ class SimBroker:
             raise ServiceNotReady(f"{party} belongs to {self._owners.of[party]}")
         task: asyncio.Task[T] | None = self._loading.get(party)
         if task is None:
+            self._versions[party] = self._owners.versions[party]
             task = self._loading[party] = asyncio.get_running_loop().create_task(loading)
             task.add_done_callback(lambda _: self._loading.pop(party, None))
         else:
@@ -157,6 +184,7 @@ class SimBroker:
 
     async def _load_topic(self, name: str) -> SimTopic:
         self.topics[name] = found = await SimTopic.load(self.ctx, name, self._clock, create=True)
+        found.redelivered_after_s = self.redelivered_after_s
         return found
 
     async def _load_coordinator(self, number: int) -> Coordinator:
@@ -165,6 +193,13 @@ class SimBroker:
 
         self.coordinators[number] = found = await take_over(self.ctx, number, self, lost)
         return found
+
+    async def hand_over(self, party: str) -> None:
+        """Closes a topic or coordinator in order, for its next owner."""
+        if (topic := self.topics.pop(party, None)) is not None:
+            await topic.ledger.close()
+        for number in [each for each in self.coordinators if coordinator_party(each) == party]:
+            await self.coordinators.pop(number).close()
 
     # Participants: what a coordinator asks of topics
 

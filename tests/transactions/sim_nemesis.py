@@ -113,7 +113,10 @@ class BrokerNemesis:
         """Some parties get another owner; the former one may go on for a while without knowing."""
         owners, names = self._workload.owners, sorted({*self._workload.owners.of.values()} | {"n0", "n1"})
         for party in self.rng.sample(sorted(owners.of), self.rng.randint(1, 2)):
-            owners.of[party] = self.rng.choice(names)
+            former = self._workload.brokers.get(owners.of[party])
+            owners.move(party, self.rng.choice(names))
+            if former is not None and self.rng.random() < 0.5:
+                former.process.spawn(former.hand_over(party))
 
     def part(self) -> None:
         """The brokers, or a broker and the clients, are parted in one direction or both."""

@@ -7,6 +7,7 @@ acknowledgement, not of an aborted transaction, and not with a consumer since a 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,7 +29,6 @@ from pyroaring import BitMap
 from tests.transactions.sim_calls import NOT_STORED
 from tests.transactions.sim_messages import entry_of, names_of, positions_of
 
-REDELIVERED_AFTER_S: Final = 0.3
 KEEPER: Final = "keeper"
 """A subscription that keeps every entry for the end."""
 READ_ENTRIES: Final = 50
@@ -86,6 +86,8 @@ class SimTopic:
     ledger: ManagedLedger
     listener: _Listener
     clock: Callable[[], float]
+    redelivered_after_s: float = 0.3
+    """Time after which an entry goes to another consumer as well."""
     delivered: dict[tuple[str, Position], tuple[str, float]] = field(default_factory=dict)
     """(consumer, since when), by subscription and entry."""
 
@@ -148,8 +150,8 @@ class SimTopic:
         found: list[dict[str, Any]] = []
         for entry, free in self._free(cursor, entries, ordered=ordered):
             key, now = (subscription, entry.position), self.clock()
-            holder, since = self.delivered.get(key, ("", -REDELIVERED_AFTER_S))
-            if now - since < REDELIVERED_AFTER_S and not ordered:
+            holder, since = self.delivered.get(key, ("", -math.inf))
+            if now - since < self.redelivered_after_s and not ordered:
                 continue
             self.delivered[key] = consumer, now
             positions = positions_of(entry.position, entry.size)
@@ -203,7 +205,7 @@ class SimTopic:
         """Frees everything that a consumer has."""
         for key, (holder, _) in list(self.delivered.items()):
             if key[0] == subscription and holder == consumer:
-                self.delivered[key] = holder, -REDELIVERED_AFTER_S
+                self.delivered[key] = holder, -math.inf
 
     async def end(self, txn: TxnId, action: Action, low_watermark: int) -> None:
         """Ends a transaction here; durable on return."""

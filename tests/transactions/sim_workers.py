@@ -25,6 +25,8 @@ END_TIMEOUT_S: Final = 1.0
 END_ATTEMPTS_MAX: Final = 4
 PAUSE_S: Final = 0.02
 HELD_MAX: Final = 3
+IMPATIENT_S: Final = 0.03
+"""Longest time after which an impatient worker ends a transaction, whatever is under way in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,29 +171,41 @@ class Worker:
         forgotten, late = fate < 0.1, 0.1 < fate < 0.25
         ttl_s = SHORT_TTL_S if forgotten or late else TTL_S
         txn = await client.begin(rng.randrange(self.coordinators), ttl_s)
-        try:
-            await self._fill(txn, held)
-            done = True
-        except CallFailed:
-            done = False
+        filling = asyncio.create_task(self._filled(txn, held))
+        impatient = rng.random() < 0.15
+        await asyncio.wait([filling], timeout=rng.uniform(0, IMPATIENT_S) if impatient else None)
+        done = filling.done() and filling.result()
         if forgotten and done:
             return
         if late:
             await asyncio.sleep(rng.uniform(*AROUND_THE_DEADLINE_S))
         commit = done and (late or fate > 0.4)
-        if rng.random() < 0.1:
-            # A second caller, such as an operator, who wants the same or the other outcome.
-            other = asyncio.create_task(client.end(txn, rng.random() < 0.5 and done))
-            await client.end(txn, commit)
-            await other
-        else:
-            await client.end(txn, commit)
+        # A second caller, such as an operator, may want the same or the other outcome.
+        other = asyncio.create_task(self._meddle(txn, may_commit=done))
+        known = await client.end(txn, commit)
+        await other
+        if not known and stage.cumulative:
+            # A cumulative acknowledgement does not say which messages it means: beginning anew before the
+            # outcome is known could consume them twice.
+            self.transactions_max = 0
         if rng.random() < 0.2:
             await self._haunt(txn)
         if not commit and stage.cumulative:
             fields: dict[str, Any] = {"topic": stage.source, "subscription": stage.subscription}
             fields["consumer"] = client.name
             await client.caller.call(client.owners.address(stage.source), "GiveBack", **fields)
+
+    async def _meddle(self, txn: Txn, *, may_commit: bool) -> None:
+        rng = self.client.rng
+        if rng.random() < 0.1:
+            await self.client.end(txn, may_commit and rng.random() < 0.5)
+
+    async def _filled(self, txn: Txn, held: list[dict[str, Any]]) -> bool:
+        try:
+            await self._fill(txn, held)
+        except CallFailed:
+            return False
+        return True
 
     async def _haunt(self, txn: Txn) -> None:
         """Publishes in a transaction that was ended: to a topic that takes part, or to one more."""

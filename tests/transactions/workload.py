@@ -63,6 +63,7 @@ class TransactionWorkload:
         self._log: LocalLedgerStore | None = None
         self._append_max_s = self.rng.choice((0.0005, 0.002, 0.01))
         self._coordinators = 1 + cluster.seed % 2
+        self._redelivered_after_s = self.rng.choice((0.0, 0.03, 0.3))
         self._stages = STAGES[cluster.seed % len(STAGES)]
         cluster.core_config = replace(cluster.core_config, mark_interval_ms=MARK_INTERVAL_MS)
 
@@ -121,6 +122,7 @@ class TransactionWorkload:
         node = await self._node(name)
         address = Address(name, self._lives)
         broker = SimBroker(self._cluster, node, self._owners, self.recorder, address)
+        broker.redelivered_after_s = self._redelivered_after_s
         self.brokers[name] = broker
         self._owners.lives[name] = address
         node.process.on_death(lambda: self._died(broker))
@@ -198,8 +200,9 @@ class TransactionWorkload:
             else:
                 found += [(party, (number, each.number)) for each in coordinator.transactions()]
         for name in TOPICS:
-            topic = self.brokers[self._owners.of[name]].topics.get(name)
-            if topic is not None and not topic.lost and topic.ledger.transactions is not None:
+            broker = self.brokers[self._owners.of[name]]
+            topic = broker.topics.get(name)
+            if topic is not None and broker.serves(topic) and topic.ledger.transactions is not None:
                 found += [(name, (txn.most, txn.least)) for txn in topic.ledger.transactions.open]
         return found
 

@@ -19,6 +19,7 @@ final class Worker implements Runnable {
     static final int TTL_S = 10;
     static final int SHORT_TTL_S = 3;
     private static final int RECEIVE_MS = 300;
+    private static final int OUTCOME_WAIT_MS = 30_000;
     private static final int HELD_MAX = 3;
     private static final double NOTES = 0.1;
     private static final double ABORTS = 0.15;
@@ -147,6 +148,11 @@ final class Worker implements Runnable {
         boolean known = desk.end(txn, commit);
         if (commit && known) {
             some.forEach(held -> held.messages.clear());
+        } else if (commit && some.stream().anyMatch(held -> held.branch.ordered())) {
+            // A cumulative acknowledgement does not say which messages it means: beginning anew before the outcome is
+            // known could consume them twice.
+            Thread.sleep(OUTCOME_WAIT_MS);
+            return false;
         } else if (done) {
             letGo(some);
         } else {
