@@ -172,7 +172,7 @@ class Broker:
         )
         self._health_checks = HealthChecks(self._heartbeat_topic, ledgers, self._obstacle)
         self._topic_lists = TopicLists(metadata, keys, self._registry)
-        self.transactions = Transactions(self._registry, self.ownership, metadata, keys, clock)
+        self.transactions = Transactions(self._registry, self.ownership, ledgers)
         self.listener: Listener | None = None
         self.port = 0
         """Port of the binary protocol, 0 before the broker listens, and without a plain port."""
@@ -253,7 +253,10 @@ class Broker:
             self._tasks.spawn(self.sweep.run(), "sweep of objects")
         if config.transactions.enabled:
             await self.transactions.start(
-                self._tasks.spawn, IN_A_STANDALONE if self.cluster is None else IN_A_CLUSTER
+                self._tasks.spawn,
+                config.transactions,
+                cluster=config.cluster_name,
+                count=IN_A_STANDALONE if self.cluster is None else IN_A_CLUSTER,
             )
         names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)
         services = Services(
@@ -378,7 +381,7 @@ class Broker:
             self.cluster.drop(reason)
         if self.listener is not None:
             self.listener.stop_accepting()
-        self.transactions.abandon()
+        self.transactions.abandon(reason)
         self._registry.abandon(OwnershipLost(reason))
         self._health_checks.abandon(reason)
         if self.listener is not None:

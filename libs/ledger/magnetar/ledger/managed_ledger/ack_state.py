@@ -413,8 +413,12 @@ class AckState:
 
     def settle(self) -> None:
         """Ends loading: drops state of missing entries, counts the rest and advances the mark-delete
-        position.
+        position. A batch of which different records acknowledge all messages is an acknowledged entry.
         """
+        for ledger_id, batches in (self._partial or {}).items():
+            for entry_id, (bits, size) in batches.items():
+                if bits.bit_count() >= size:
+                    self._acked.setdefault(ledger_id, BitMap()).add(entry_id)
         for ledger_id in list(self._acked):
             span = self._spans.by_id.get(ledger_id)
             if span is None:

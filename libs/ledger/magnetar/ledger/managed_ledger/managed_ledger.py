@@ -630,6 +630,11 @@ class _CompactedTopic:
     def read_limit(self) -> Position:
         return self._ledger.read_limit()
 
+    @property
+    def is_aborted(self) -> Callable[[int, int], bool] | None:
+        transactions = self._ledger.transactions
+        return None if transactions is None else transactions.is_aborted
+
     def context(self) -> ManagedLedgerContext:
         return self._ledger._appender.ctx
 

@@ -341,6 +341,9 @@ class TopicTransactions:
         no transaction of the coordinator at or below it is open there, -1 if not known.
         """
         loop = asyncio.get_running_loop()
+        if self._error is not None:
+            loop.call_soon(done, self._error)
+            return
         state = self._state
         known = state.outcomes.get(txn)
         ending = self._ends.get(txn)
