@@ -30,12 +30,12 @@ def run_transactions(seed: int, shape: Shape) -> tuple[Outcome, Counter[str]]:
     return outcome, summary(workloads[0].history)
 
 
-@pytest.mark.seeds(40, full=850, nightly=2_000)
+@pytest.mark.seeds(40, full=900, nightly=2_000)
 def test_every_promise_of_transactions_holds_over_one_log(seed: int) -> None:
     run_transactions(seed, LOG)
 
 
-@pytest.mark.seeds(6, full=150, nightly=400)
+@pytest.mark.seeds(5, full=100, nightly=400)
 def test_every_promise_of_transactions_holds_over_bookies(seed: int) -> None:
     run_transactions(seed, BOOKIES)
 
