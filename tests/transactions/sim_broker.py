@@ -180,7 +180,10 @@ class SimBroker:
             task.add_done_callback(lambda _: self._loading.pop(party, None))
         else:
             loading.close()
-        return await asyncio.shield(task)
+        found = await asyncio.shield(task)
+        if self._is_outdated(party):
+            raise ServiceNotReady(f"{party} was moved while it was loaded")
+        return found
 
     async def _load_topic(self, name: str) -> SimTopic:
         self.topics[name] = found = await SimTopic.load(self.ctx, name, self._clock, create=True)
