@@ -1,270 +1,194 @@
-"""Messages in transactions on the wire, with what client libraries never send."""
+"""Transactions as a client sees them on the wire: coordinators, and ends in topics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 from magnetar.common.wire import pulsar_pb2 as pb
 
-from tests.integration.harness import StandaloneServer
-from tests.integration.raw.transcript import (
-    Line,
-    batch_messages,
-    batch_payload,
-    line,
-    payload_frame,
-    payloads,
-)
-from tests.integration.rest import Rest
+from tests.integration.harness import Endpoint, StandaloneServer
+from tests.integration.raw.transcript import Line, line, payload_frame, payloads
 
 SERVER_SETTINGS = {"transactionCoordinatorEnabled": "true"}
 
-COMMIT, ABORT = pb.COMMIT, pb.ABORT
+COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
+TTL_MS = 60_000
+Ids = dict[str, int]
+
+pytestmark = pytest.mark.usefixtures("server")
 
 
-class Transaction:
-    """One transaction of a client, over its line to the coordinator."""
-
-    def __init__(self, c: Line, ttl_ms: int = 60_000) -> None:
-        self._line = c
-        began = c.request("newTxn", txn_ttl_seconds=ttl_ms, tc_id=0)
-        answer = c.expect("newTxnResponse", request_id=began).command
-        assert not answer.HasField("error"), answer
-        self.id = {"txnid_most_bits": answer.txnid_most_bits, "txnid_least_bits": answer.txnid_least_bits}
-
-    def add(self, topic: str) -> None:
-        request = self._line.request("addPartitionToTxn", partitions=[topic], **self.id)
-        assert not self._line.expect("addPartitionToTxnResponse", request_id=request).command.HasField(
-            "error"
-        )
-
-    def send(self, *contents: bytes, first: int = 0, producer_id: int = 1) -> None:
-        """Sends without waiting for receipts."""
-        self._line.send_bytes(
-            b"".join(
-                payload_frame(producer_id, first + n, content, self.metadata(first + n), **self.id)
-                for n, content in enumerate(contents)
-            )
-        )
-
-    def metadata(self, sequence_id: int, **more: object) -> pb.MessageMetadata:
-        fields: dict[str, object] = {"producer_name": "raw", "publish_time": 1, **self.id, **more}
-        return pb.MessageMetadata(sequence_id=sequence_id, **fields)  # type: ignore[arg-type]
-
-    def publish(self, *contents: bytes, first: int = 0, producer_id: int = 1) -> list[tuple[int, int]]:
-        self.send(*contents, first=first, producer_id=producer_id)
-        return [
-            self._line.expect("send_receipt", producer_id=producer_id, sequence_id=first + n).position
-            for n in range(len(contents))
-        ]
-
-    def end(self, action: pb.TxnAction) -> pb.CommandEndTxnResponse:
-        request = self._line.request("endTxn", txn_action=action, **self.id)
-        answer: pb.CommandEndTxnResponse = self._line.expect("endTxnResponse", request_id=request).command
-        return answer
+def begin(c: Line, ttl_ms: int = TTL_MS) -> Ids:
+    """Begins a transaction; returns the fields that name it."""
+    request_id = c.request("newTxn", tc_id=0, txn_ttl_seconds=ttl_ms)
+    answer = c.expect("newTxnResponse", request_id=request_id).command
+    assert not answer.HasField("error"), answer
+    assert answer.HasField("txnid_least_bits")
+    assert answer.HasField("txnid_most_bits")
+    return {"txnid_most_bits": answer.txnid_most_bits, "txnid_least_bits": answer.txnid_least_bits}
 
 
-@pytest.fixture
-def begin(server: StandaloneServer) -> Callable[[Line], Transaction]:
-    def begun(c: Line) -> Transaction:
-        asked = c.request("tcClientConnectRequest", tc_id=0)
-        answer = c.expect("tcClientConnectResponse", request_id=asked).command
-        assert not answer.HasField("error"), answer
-        return Transaction(c)
-
-    return begun
+def ask(c: Line, name: str, **fields: Any) -> Any:
+    """Sends a command of transactions; returns its answer, which has the ids of the request."""
+    request_id = c.request(name, **fields)
+    answer = c.expect(f"{name}Response", request_id=request_id).command
+    for each in ("txnid_most_bits", "txnid_least_bits"):
+        assert getattr(answer, each) == fields[each]
+    return answer
 
 
-Begin = Callable[[Line], Transaction]
+def end(c: Line, txn: Ids, action: str) -> str:
+    """Ends a transaction; returns the name of the error, "" without."""
+    return error_of(ask(c, "endTxn", txn_action=action, **txn))
 
 
-def test_messages_come_when_they_are_committed_and_never_when_they_are_aborted(
-    server: StandaloneServer, topic: str, begin: Begin
+def error_of(answer: Any) -> str:
+    return pb.ServerError.Name(answer.error) if answer.HasField("error") else ""
+
+
+def send_in(c: Line, txn: Ids, payload: bytes, sequence_id: int) -> None:
+    """Publishes a message in a transaction, with its ids in the command and in the metadata."""
+    metadata = pb.MessageMetadata(
+        producer_name="raw",
+        sequence_id=sequence_id,
+        publish_time=1,
+        txnid_most_bits=txn["txnid_most_bits"],
+        txnid_least_bits=txn["txnid_least_bits"],
+    )
+    c.send_bytes(payload_frame(1, sequence_id, payload, metadata, **txn))
+    c.expect("send_receipt", sequence_id=sequence_id)
+
+
+def test_the_coordinator_is_found_as_a_partition_and_connected_to(endpoint: Endpoint) -> None:
+    with line(endpoint) as c:
+        request_id = c.request("partitionMetadata", topic=COORDINATORS, metadata_auto_creation_enabled=False)
+        assert c.expect("partitionMetadataResponse", request_id=request_id).command.partitions == 1
+        request_id = c.request("lookupTopic", topic=f"{COORDINATORS}-partition-0")
+        answer = c.expect("lookupTopicResponse", request_id=request_id).command
+        assert answer.response == pb.CommandLookupTopicResponse.Connect
+        request_id = c.request("tcClientConnectRequest", tc_id=0)
+        answer = c.expect("tcClientConnectResponse", request_id=request_id).command
+        assert not answer.HasField("error")
+
+
+def test_there_is_no_other_coordinator(endpoint: Endpoint) -> None:
+    with line(endpoint) as c:
+        for name, response in [
+            ("tcClientConnectRequest", "tcClientConnectResponse"),
+            ("newTxn", "newTxnResponse"),
+        ]:
+            request_id = c.request(name, tc_id=1)
+            answer = c.expect(response, request_id=request_id).command
+            assert error_of(answer) == "TransactionCoordinatorNotFound"
+
+
+def test_ids_are_given_once(endpoint: Endpoint) -> None:
+    with line(endpoint) as c:
+        given = [tuple(begin(c).values()) for _ in range(20)]
+        assert len(set(given)) == 20
+        assert given == sorted(given)
+
+
+@pytest.mark.parametrize(("action", "other"), [("COMMIT", "ABORT"), ("ABORT", "COMMIT")])
+def test_an_end_may_be_repeated_and_not_changed(endpoint: Endpoint, action: str, other: str) -> None:
+    with line(endpoint) as c:
+        txn = begin(c)
+        assert end(c, txn, action) == ""
+        assert end(c, txn, action) == ""
+        assert end(c, txn, other) == "InvalidTxnStatus"
+
+
+def test_a_transaction_that_never_began_is_not_found(endpoint: Endpoint, topic: str) -> None:
+    with line(endpoint) as c:
+        txn = {"txnid_most_bits": 0, "txnid_least_bits": 2**40}
+        assert end(c, txn, "COMMIT") == "TransactionNotFound"
+        answer = ask(c, "addPartitionToTxn", partitions=[topic], **txn)
+        assert error_of(answer) == "TransactionNotFound"
+        added = [{"topic": topic, "subscription": "s"}]
+        assert error_of(ask(c, "addSubscriptionToTxn", subscription=added, **txn)) == "TransactionNotFound"
+
+
+def test_a_time_to_live_of_zero_aborts_at_once(endpoint: Endpoint) -> None:
+    with line(endpoint) as c:
+        txn = begin(c, ttl_ms=0)
+        assert end(c, txn, "ABORT") == ""
+        assert end(c, txn, "COMMIT") == "InvalidTxnStatus"
+
+
+def test_a_topic_that_takes_part_and_does_not_exist_does_not_hinder_the_end(
+    endpoint: Endpoint, topic: str
 ) -> None:
-    with line(server.endpoint) as c, line(server.endpoint) as r:
-        c.open_producer(topic)
-        r.subscribe(topic)
-        r.flow(100)
-        first, second = begin(c), begin(c)
-        for each in (first, second):
-            each.add(topic)
-        first.publish(b"a", b"b")
-        second.publish(b"c", first=2)
-        c.publish(b"d", first=3)
-        r.expect_quiet()
-        assert not second.end(ABORT).HasField("error")
-        r.expect_quiet()
-        assert not first.end(COMMIT).HasField("error")
-        assert payloads(r.expect_messages(3)) == [b"a", b"b", b"d"]
-        r.expect_quiet()
+    with line(endpoint) as c:
+        txn = begin(c)
+        assert error_of(ask(c, "addPartitionToTxn", partitions=[topic], **txn)) == ""
+        assert end(c, txn, "COMMIT") == ""
+        assert error_of(ask(c, "endTxnOnPartition", topic=topic, txn_action="COMMIT", **txn)) == ""
+        subscription = {"topic": topic, "subscription": "s"}
+        ended = ask(c, "endTxnOnSubscription", subscription=subscription, txn_action="COMMIT", **txn)
+        assert error_of(ended) == ""
 
 
-def test_runs_of_several_transactions_in_one_chunk_of_bytes_keep_apart(
-    server: StandaloneServer, topic: str, begin: Begin
+@pytest.mark.parametrize("name", ["non-persistent://public/default/t", "persistent://pulsar/system/t"])
+def test_a_topic_that_cannot_take_part_is_refused(endpoint: Endpoint, name: str) -> None:
+    with line(endpoint) as c:
+        txn = begin(c)
+        answer = ask(c, "addPartitionToTxn", partitions=[name], **txn)
+        assert error_of(answer) == "NotAllowedError"
+        assert end(c, txn, "ABORT") == ""
+
+
+@pytest.mark.parametrize("action", ["COMMIT", "ABORT"])
+def test_messages_are_delivered_after_the_commit_and_never_after_an_abort(
+    endpoint: Endpoint, topic: str, action: str
 ) -> None:
-    with line(server.endpoint) as c, line(server.endpoint) as r:
-        c.open_producer(topic)
-        r.subscribe(topic, subType="Key_Shared")
-        r.flow(1_000)
-        kept, dropped = begin(c), begin(c)
-        for each in (kept, dropped):
-            each.add(topic)
-        frames = []
-        for number in range(300):
-            txn = (None, kept, dropped)[number % 3]
-            metadata = pb.MessageMetadata(producer_name="raw", sequence_id=number, publish_time=1)
-            ids = {} if txn is None else txn.id
-            frames.append(payload_frame(1, number, b"%d" % number, metadata, **ids))
-        c.send_bytes(b"".join(frames))
-        for number in range(300):
-            c.expect("send_receipt", sequence_id=number)
-        assert payloads(r.expect_messages(1)) == [b"0"]
-        kept.end(COMMIT)
-        dropped.end(ABORT)
-        rest = [b"%d" % number for number in range(1, 300) if number % 3 != 2]
-        assert payloads(r.expect_messages(len(rest))) == rest
-        r.expect_quiet()
-
-
-def test_a_late_message_and_half_an_id_are_refused_and_close_the_producer(
-    server: StandaloneServer, topic: str, begin: Begin
-) -> None:
-    with line(server.endpoint) as c:
+    with line(endpoint) as c, line(endpoint) as consuming:
+        consuming.subscribe(topic)
+        consuming.flow(10)
         c.open_producer(topic)
         txn = begin(c)
-        txn.add(topic)
-        txn.publish(b"in time")
-        txn.end(COMMIT)
-        txn.send(b"late", b"later", first=1)
-        for number in (1, 2):
-            refused = c.expect("send_error", sequence_id=number).command
-            assert refused.error == pb.NotAllowedError
-            assert "is over" in refused.message
-        c.expect("close_producer", producer_id=1)
-        c.open_producer(topic, 2)
-        c.send_bytes(payload_frame(2, 0, b"half", txnid_most_bits=0))
-        refused = c.expect("send_error", sequence_id=0).command
-        assert refused.error == pb.NotAllowedError
-        assert "half of a transaction id" in refused.message
+        assert error_of(ask(c, "addPartitionToTxn", partitions=[topic], **txn)) == ""
+        send_in(c, txn, b"in", 0)
+        c.publish(b"plain", first=1)
+        consuming.expect_quiet()
+        assert end(c, txn, action) == ""
+        expected = [b"in", b"plain"] if action == "COMMIT" else [b"plain"]
+        assert payloads(consuming.expect_messages(len(expected))) == expected
+        consuming.expect_quiet()
 
 
-def test_the_last_message_id_is_that_of_the_last_message_that_a_reader_gets(
-    server: StandaloneServer, topic: str, begin: Begin
-) -> None:
-    with line(server.endpoint) as c:
+def test_an_end_in_a_topic_by_a_super_user_settles_it(endpoint: Endpoint, topic: str) -> None:
+    with line(endpoint) as c, line(endpoint) as consuming:
+        consuming.subscribe(topic)
+        consuming.flow(10)
         c.open_producer(topic)
-        c.subscribe(topic, durable=False)
-
-        def last() -> int:
-            asked = c.request("getLastMessageId", consumer_id=1)
-            entry: int = c.expect(
-                "getLastMessageIdResponse", request_id=asked
-            ).command.last_message_id.entryId
-            return entry
-
-        assert last() == 2**64 - 1
-        aborted, kept = begin(c), begin(c)
-        aborted.add(topic)
-        kept.add(topic)
-        aborted.publish(b"0")
-        assert last() == 2**64 - 1
-        aborted.end(ABORT)
-        assert last() == 2**64 - 1
-        c.publish(b"1", first=1)
-        kept.publish(b"2", first=2)
-        c.publish(b"3", first=3)
-        assert last() == 1
-        kept.end(ABORT)
-        assert last() == 3
+        txn = begin(c)  # its coordinator does not hear of the topic, and does not tell it
+        send_in(c, txn, b"in", 0)
+        consuming.expect_quiet()
+        assert error_of(ask(c, "endTxnOnPartition", topic=topic, txn_action="COMMIT", **txn)) == ""
+        assert payloads(consuming.expect_messages(1)) == [b"in"]
+        answer = ask(c, "endTxnOnPartition", topic=topic, txn_action="ABORT", **txn)
+        assert error_of(answer) == "InvalidTxnStatus"
 
 
-def test_batches_and_chunks_of_a_transaction_come_whole(
-    server: StandaloneServer, topic: str, begin: Begin
+def test_what_was_decided_and_what_was_open_outlives_the_server(
+    server: StandaloneServer, endpoint: Endpoint, topic: str
 ) -> None:
-    with line(server.endpoint) as c, line(server.endpoint) as r:
+    with line(endpoint) as c:
         c.open_producer(topic)
-        r.subscribe(topic, subType="Shared")
-        r.flow(100)
-        txn = begin(c)
-        txn.add(topic)
-        batch = txn.metadata(0, highest_sequence_id=2, num_messages_in_batch=3)
-        body = batch_payload([b"x", b"y", b"z"])
-        sends = [payload_frame(1, 0, body, batch, num_messages=3, highest_sequence_id=2, **txn.id)]
-        for index in range(3):
-            more = {"uuid": "u", "chunk_id": index, "num_chunks_from_msg": 3, "total_chunk_msg_size": 3}
-            chunk = txn.metadata(3, **more)
-            sends.append(payload_frame(1, 3, b"%d" % index, chunk, is_chunk=True, **txn.id))
-        c.send_bytes(b"".join(sends))
-        for number in (0, 3, 3, 3):
-            c.expect("send_receipt", sequence_id=number)
-        r.expect_quiet()
-        txn.end(COMMIT)
-        frames = r.expect_messages(4)
-        assert batch_messages(frames[0].payload) == [b"x", b"y", b"z"]
-        assert payloads(frames[1:]) == [b"0", b"1", b"2"]
-
-
-def test_the_admin_api_shows_messages_of_transactions_and_says_what_became_of_them(
-    server: StandaloneServer, topic: str, begin: Begin, rest: Rest
-) -> None:
-    with line(server.endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        txn, aborted = begin(c), begin(c)
-        for each in (txn, aborted):
-            each.add(topic)
-        ids = [*c.publish(b"plain"), *aborted.publish(b"aborted", first=1)]
-        ids += [*txn.publish(b"open", first=2), *c.publish(b"behind", first=3)]
-        aborted.end(ABORT)
-        path = f"/{topic.replace('://', '/')}"
-
-        def flags(where: str) -> tuple[bytes, str | None, str]:
-            reply = rest.call("GET", f"{path}/{where}")
-            headers = {name.lower(): value for name, value in reply.headers.items()}
-            said = [headers.get(f"x-pulsar-txn-{what}") for what in ("aborted", "uncommitted")]
-            return reply.body, said[0], str(said[1])
-
-        expected = [
-            (b"plain", None, "false"),
-            (b"aborted", "true", "false"),
-            (b"open", "false", "true"),
-            (b"behind", None, "true"),
-        ]
-        for number, (position, found) in enumerate(zip(ids, expected, strict=True), 1):
-            assert flags(f"subscription/sub/position/{number}") == found
-            assert flags(f"ledger/{position[0]}/entry/{position[1]}") == found
-            assert flags(f"examinemessage?initialPosition=earliest&messagePosition={number}") == found
-        assert rest.call("GET", f"{path}/lastMessageId").json["entryId"] == ids[0][1]
-        rest.do("POST", f"{path}/subscription/sub/skip/10")
-        stats = rest.get(f"{path}/stats")["subscriptions"]["sub"]
-        assert stats["msgBacklog"] == 2, "skipping stops at the open transaction"
-        txn.end(COMMIT)
-        c.flow(10)
-        assert payloads(c.expect_messages(2)) == [b"open", b"behind"]
-
-
-def test_a_topic_keeps_its_transactions_when_it_is_unloaded(
-    server: StandaloneServer, topic: str, begin: Begin, rest: Rest
-) -> None:
-    with line(server.endpoint) as c:
-        c.open_producer(topic)
-        c.subscribe(topic)
-        txn, aborted = begin(c), begin(c)
-        for each in (txn, aborted):
-            each.add(topic)
-        aborted.publish(b"aborted")
-        txn.publish(b"open", first=1)
-        c.publish(b"behind", first=2)
-        aborted.end(ABORT)
-        rest.do("PUT", f"/{topic.replace('://', '/')}/unload")
-    with line(server.endpoint) as c:
+        ended, opened = begin(c), begin(c)
+        for number, txn in enumerate((ended, opened)):
+            assert error_of(ask(c, "addPartitionToTxn", partitions=[topic], **txn)) == ""
+            send_in(c, txn, str(number).encode(), number)
+        assert end(c, ended, "COMMIT") == ""
+    server.kill_and_start()
+    with line(endpoint) as c:
+        assert end(c, ended, "COMMIT") == ""
+        assert end(c, ended, "ABORT") == "InvalidTxnStatus"
         c.subscribe(topic)
         c.flow(10)
+        assert payloads(c.expect_messages(1)) == [b"0"]
         c.expect_quiet()
-        asked = c.request("tcClientConnectRequest", tc_id=0)
-        c.expect("tcClientConnectResponse", request_id=asked)
-        c.request("endTxn", txn_action=COMMIT, **txn.id)
-        seen = [c.receive() for _ in range(3)]
-        assert sorted(frame.name for frame in seen) == ["endTxnResponse", "message", "message"]
-        assert payloads([frame for frame in seen if frame.name == "message"]) == [b"open", b"behind"]
+        assert end(c, opened, "COMMIT") == ""
+        assert payloads(c.expect_messages(1)) == [b"1"]
+        assert tuple(begin(c).values()) > tuple(opened.values())

@@ -33,7 +33,7 @@ class FakeClock:
 
 @dataclass(eq=False)
 class FakePeer:
-    """`answers`: (sequence id, "stored", "duplicate" or "refused"), and (-1, "closed"), in the order of the wire."""
+    """`answers`: (sequence id, "stored", "duplicate" or "refused") and (-1, "closed"), as they came."""
 
     connected: bool = True
     listener: str | None = None

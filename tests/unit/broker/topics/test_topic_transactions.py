@@ -1,4 +1,4 @@
-"""Topics with transactions over simulated storage: what is delivered, shown, kept and found again after a load."""
+"""Topics with transactions over simulated storage: what is delivered, shown, kept and found again."""
 
 from __future__ import annotations
 
@@ -79,6 +79,10 @@ class Client:
             self.topic.publishing.publish(self.producer, run_of(*ids, **options))
         else:
             self.topic.publishing.publish_in(txn, self.producer, run_of(*ids, **options))
+
+    async def refused(self) -> None:
+        """Waits for a SendError."""
+        await until(lambda: self.errors)
 
     async def publish(self, txn: TxnId | None, *ids: int, **options: Any) -> None:
         """Sends, and waits for the receipts."""
@@ -214,7 +218,7 @@ def test_a_late_message_of_a_transaction_is_refused_also_after_a_load(action: Ac
         for name in ("q", "r"):
             client = await client_of(topic, name)
             client.send(A, 1)
-            await until(lambda: client.errors)
+            await client.refused()
             assert client.errors == [(1, "NotAllowedError")]
             topic = await reload(made, topic)
         await end(topic, C, COMMIT, low_watermark=7)

@@ -1,7 +1,7 @@
 """Entries of aborted transactions: acknowledged when a subscription comes to them, and never delivered.
 
-They take no permits, and are no backlog once they were passed. The same holds each time that they are read: by
-a redelivery, after a seek, or for a cursor whose acknowledgements were lost.
+They take no permits, and are no backlog once they were passed. The same holds each time that they are read:
+by a redelivery, after a seek, or for a cursor whose acknowledgements were lost.
 """
 
 from __future__ import annotations
