@@ -145,10 +145,10 @@ class SimBroker:
     async def topic(self, name: str) -> SimTopic:
         """Returns a topic that this broker owns, loaded. Raises ServiceNotReady."""
         found = self.topics.get(name)
-        if found is not None and self._is_outdated(name):
-            found.ledger.lose(OwnershipLost(f"{name} was moved"))
         if found is not None and not found.lost:
-            return found
+            if not self._is_outdated(name):
+                return found
+            self.topics.pop(name).ledger.lose(OwnershipLost(f"{name} was moved"))
         return await self._load(name, self._load_topic(name))
 
     async def coordinator(self, number: int) -> Coordinator:
