@@ -269,4 +269,64 @@ _OF_TOPICS: Final = (
     ),
 )
 
-TRANSACTIONS: Final = (*_OF_COORDINATORS, *_OF_TOPICS)
+_BROKER: Final = "services/broker/magnetar/broker/"
+_BROKER_UNIT: Final = "tests/unit/broker/"
+
+_OF_BROKERS: Final = (
+    Mistake(
+        "aborted_entries_are_not_passed",
+        "messages of aborted transactions are delivered, by redelivery and after a seek as well",
+        f"{_BROKER}subscriptions/entries/aborted_entries.py",
+        "    if aborted is None or start.entry_id not in aborted:\n",
+        "    if True:\n",
+        (f"{_BROKER_UNIT}subscriptions/test_transactional_dispatch.py",),
+    ),
+    Mistake(
+        "transaction_zero_is_none_in_a_send",
+        "messages of the first transaction are visible at once",
+        "libs/common/magnetar/common/wire/send_parser.py",
+        'if send.HasField("txnid_least_bits") else None',
+        "if send.txnid_least_bits else None",
+        ("tests/unit/common/wire/test_send_parser.py",),
+    ),
+    Mistake(
+        "pending_acknowledgements_withhold_nothing",
+        "a message that a transaction acknowledges goes to another consumer",
+        f"{_BROKER}subscriptions/filters/withheld_acks.py",
+        "        if entry_id in pending.withheld.get(ledger_id, ()):\n            return True\n",
+        "",
+        (f"{_BROKER_UNIT}subscriptions/test_transactional_acks.py",),
+    ),
+    Mistake(
+        "a_coordinator_that_does_not_know_means_abort_at_once",
+        "a topic aborts a transaction of which a coordinator that has just moved says nothing",
+        f"{_BROKER}transactions/lingering.py",
+        "                if now - watched.unknown_since >= UNKNOWN_CONFIRMED_S:\n",
+        "                if True:\n",
+        (f"{_BROKER_UNIT}transactions/test_lingering.py",),
+    ),
+    Mistake(
+        "aborted_messages_count_as_stored",
+        "a message that is sent again after the abort of its transaction is dropped as a duplicate",
+        f"{_BROKER}topics/publish/deduplication.py",
+        "            if action is Action.COMMIT:\n                producer.persisted",
+        "            if True:\n                producer.persisted",
+        (
+            f"{_BROKER_UNIT}topics/publish/test_deduplication.py",
+            f"{_BROKER_UNIT}topics/publish/test_transactional_publishing.py",
+        ),
+    ),
+    Mistake(
+        "a_resend_by_the_same_transaction_waits_for_its_end",
+        "a client that waits for the receipt before it commits waits for ever",
+        f"{_BROKER}topics/publish/deduplication.py",
+        "        if txn is not None and ids.sent_by(txn, first):\n",
+        "        if False:\n",
+        (
+            f"{_BROKER_UNIT}topics/publish/test_deduplication.py",
+            f"{_BROKER_UNIT}topics/publish/test_transactional_publishing.py",
+        ),
+    ),
+)
+
+TRANSACTIONS: Final = (*_OF_COORDINATORS, *_OF_TOPICS, *_OF_BROKERS)
