@@ -11,7 +11,7 @@ _LOG: Final = "libs/ledger/magnetar/ledger/transaction_log/"
 _TOPIC: Final = "libs/ledger/magnetar/ledger/managed_ledger/"
 _UNIT: Final = "tests/unit/ledger/managed_ledger/"
 _HISTORIES: Final = (
-    "tests/transactions/test_simulation.py::test_every_promise_of_transactions_holds_over_one_log",
+    "tests/transactions/test_simulation.py::test_every_promise_of_transactions_holds_in_a_few_runs",
 )
 """Histories of simulated runs, which the checker judges."""
 
