@@ -1,8 +1,8 @@
 """A client that sends again at will, in and out of transactions: what counts in the end is there once.
 
-The client gives every message the next id. It commits a transaction after all answers, or aborts it at any time
-and then sends its messages once more: in another transaction, or without one. Those below an id that was
-persisted meanwhile would be lost, which the client knows and does not do.
+The client gives every message the next id. It sends copies in any transaction, or in none, whatever became of
+the earlier ones, and loses connections. A copy that is in a committed transaction, or in none, is kept once; only
+an id below one that was persisted before its own transaction was aborted may be lost.
 """
 
 from __future__ import annotations
@@ -24,40 +24,47 @@ class TransactionalPublishingMachine(RuleBasedStateMachine):
         self.next_id = self.next_txn = 0
         self.live: list[TxnId] = []
         self.outcomes: dict[TxnId, Action] = {}
-        self.sent: dict[int, TxnId | None] = {}
-        """The transaction in which each message was sent last; None: in none."""
+        self.senders: dict[int, set[TxnId | None]] = {}
+        """The transactions in which each message was sent, None for none; not those that refused it."""
+        self.lost: set[int] = set()
         self.txn_of_entry: list[TxnId | None] = []
         """By stored entry."""
-        self.peers: list[tuple[FakePeer, list[int]]] = []
+        self.peers: list[tuple[FakePeer, list[tuple[int, TxnId | None]]]] = []
         self.connect()
 
     def connect(self) -> None:
         self.producer, self.peer = self.topic.producer()
-        self.on_line: list[int] = []
+        self.on_line: list[tuple[int, TxnId | None]] = []
         self.peers.append((self.peer, self.on_line))
 
-    @property
-    def answered(self) -> set[int]:
-        return {number for number, _ in self.peer.answers}
-
     def send(self, ids: list[int], txn: TxnId | None) -> None:
-        if ids:
-            self.on_line += ids
-            self.topic.send(self.producer, *ids, txn=txn)
+        for number in ids:
+            self.on_line.append((number, txn))
+            self.senders.setdefault(number, set()).add(txn)
+        self.topic.send(self.producer, *ids, txn=txn)
+
+    def some_txn(self, which: int) -> TxnId | None:
+        """None, a live transaction, or a new one."""
+        if which == 0:
+            return None
+        if which <= 2 and self.live:
+            return self.live[which % len(self.live)]
+        txn, self.next_txn = TxnId(0, self.next_txn), self.next_txn + 1
+        self.live.append(txn)
+        return txn
 
     @rule(count=st.integers(1, 3), which=st.integers(0, 4))
     def send_new(self, count: int, which: int) -> None:
-        """New messages: without a transaction, in a live one, or in a new one."""
-        txn: TxnId | None = None
-        if which >= 3 or (which and not self.live):
-            txn, self.next_txn = TxnId(0, self.next_txn), self.next_txn + 1
-            self.live.append(txn)
-        elif which:
-            txn = self.live[which % len(self.live)]
         ids = list(range(self.next_id, self.next_id + count))
         self.next_id += count
-        self.sent.update(dict.fromkeys(ids, txn))
-        self.send(ids, txn)
+        self.send(ids, self.some_txn(which))
+
+    @precondition(lambda self: self.senders)
+    @rule(data=st.data(), which=st.integers(0, 3))
+    def send_again(self, data: st.DataObject, which: int) -> None:
+        """Copies, which are not answered before it is decided what became of the earlier ones."""
+        first = data.draw(st.sampled_from(sorted(self.senders)))
+        self.send(sorted(self.senders)[sorted(self.senders).index(first) :][:3], self.some_txn(which))
 
     @rule(count=st.integers(1, 3))
     def confirm(self, count: int) -> None:
@@ -73,88 +80,74 @@ class TransactionalPublishingMachine(RuleBasedStateMachine):
 
     @rule()
     def reconnect(self) -> None:
-        """A new connection, which sends what was not answered, each in the transaction that it was in."""
-        missing = [number for number in self.on_line if number not in self.answered]
+        """A new connection, which sends again what was not answered and may still be sent."""
+        missing = self.on_line[len(self.peer.answers) :]
         self.peer.close("gone")
         self.take_all()
         self.connect()
-        for number in dict.fromkeys(missing):
-            txn = self.sent[number]
+        for number, txn in missing:
             if txn is None or txn in self.live:
                 self.send([number], txn)
+            else:
+                self.senders[number].discard(txn)
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data())
-    def commit(self, data: st.DataObject) -> None:
-        """A client commits when every message of the transaction is answered."""
+    @rule(data=st.data(), action=st.sampled_from(Action))
+    def end(self, data: st.DataObject, action: Action) -> None:
+        """Commits when all answers have come, as clients do; aborts at any time."""
         txn = data.draw(st.sampled_from(self.live))
         self.take_all()
-        if {number for number, its in self.sent.items() if its == txn} <= self.answered_ever():
-            self.end(txn, Action.COMMIT)
-
-    def answered_ever(self) -> set[int]:
-        return {number for peer, _ in self.peers for number, _ in peer.answers}
-
-    @precondition(lambda self: self.live)
-    @rule(data=st.data(), again=st.sampled_from(["not", "plain", "new"]))
-    def abort(self, data: st.DataObject, again: str) -> None:
-        txn = data.draw(st.sampled_from(self.live))
-        self.take_all()
-        self.end(txn, Action.ABORT)
-        self.take_all()
-        mine = [number for number, its in self.sent.items() if its == txn]
-        persisted = self.topic.state.snapshot().producers.get("a")
-        above = -1 if persisted is None else persisted.sequence_id
-        later = [number for number in mine if number > above]
-        for number in mine:
-            del self.sent[number]
-        if again == "not":
+        if action is Action.COMMIT and len(self.peer.answers) < len(self.on_line):
             return
-        retry: TxnId | None = None
-        if again == "new":
-            retry, self.next_txn = TxnId(0, self.next_txn), self.next_txn + 1
-            self.live.append(retry)
-        self.sent.update(dict.fromkeys(later, retry))
-        self.send(later, retry)
+        self.finish(txn, action)
 
-    def end(self, txn: TxnId, action: Action) -> None:
+    def finish(self, txn: TxnId, action: Action) -> None:
+        if action is Action.ABORT:
+            persisted = max((number for number, its in self.stored() if self.is_kept(its)), default=-1)
+            self.lost |= {
+                number for number, its in self.senders.items() if txn in its and number <= persisted
+            }
         self.live.remove(txn)
         self.outcomes[txn] = action
         self.topic.ledger.over.add(txn)
+        refused = len(self.topic.not_allowed)
         self.topic.publishing.transaction_ended(txn, action)
+        if len(self.topic.not_allowed) > refused:
+            self.reconnect()
+
+    def stored(self) -> list[tuple[int, TxnId | None]]:
+        ledger = self.topic.ledger.stored
+        return [(int(entry), txn) for entry, txn in zip(ledger, self.txn_of_entry, strict=True)]
+
+    def is_kept(self, txn: TxnId | None) -> bool:
+        return txn is None or self.outcomes.get(txn) is Action.COMMIT
 
     @invariant()
     def nothing_that_counts_is_stored_twice(self) -> None:
         if not hasattr(self, "topic"):
             return
-        counting = [
-            int(entry)
-            for entry, txn in zip(self.topic.ledger.stored, self.txn_of_entry, strict=True)
-            if txn is None or self.outcomes.get(txn) is not Action.ABORT
-        ]
+        counting = [number for number, txn in self.stored() if txn in self.live or self.is_kept(txn)]
         assert len(counting) == len(set(counting)), counting
 
     @invariant()
     def answers_keep_the_order_of_the_sends(self) -> None:
         for peer, on_line in getattr(self, "peers", ()):
-            assert [number for number, _ in peer.answers] == on_line[: len(peer.answers)]
+            sent = [number for number, _ in on_line]
+            assert [number for number, _ in peer.answers] == sent[: len(peer.answers)]
 
     def teardown(self) -> None:
         if not hasattr(self, "topic"):
             return
-        self.reconnect()
-        self.take_all()
-        for txn in list(self.live):
-            self.end(txn, Action.COMMIT)
+        while self.live or len(self.peer.answers) < len(self.on_line):
             self.take_all()
+            if self.live:
+                done = len(self.peer.answers) == len(self.on_line)
+                self.finish(self.live[0], Action.COMMIT if done else Action.ABORT)
         assert (self.producer.pending_runs, self.peer.pending_bytes) == (0, 0), "all is answered in the end"
-        kept = {
-            int(entry)
-            for entry, txn in zip(self.topic.ledger.stored, self.txn_of_entry, strict=True)
-            if txn is None or self.outcomes[txn] is Action.COMMIT
-        }
-        assert set(self.sent) <= kept, "what was answered and committed is there"
+        kept = {number for number, txn in self.stored() if self.is_kept(txn)}
+        due = {number for number, txns in self.senders.items() if any(map(self.is_kept, txns))}
+        assert due - self.lost <= kept, "what was committed is there"
 
 
 TestPublishing = TransactionalPublishingMachine.TestCase
-TestPublishing.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestPublishing.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
