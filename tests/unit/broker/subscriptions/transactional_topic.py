@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
-from magnetar.common.naming.txn_id import TxnId
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.ledger_store import RUN_TXN, Run
+from magnetar.ledger.managed_ledger.cursor import Cursor
+from magnetar.ledger.managed_ledger.pending_acks import CursorPending, PendingAck
 from pyroaring import BitMap
 
 from tests.unit.broker.subscriptions.serving import Serving, StoredTopic
@@ -32,6 +38,10 @@ class TransactionalTopic(StoredTopic):
         """Entries that were handed out, in any state."""
         self.asked = 0
         """Questions for the next position."""
+        self.acks = CursorPending()
+        """Pending acknowledgements of the one cursor."""
+        self.failure: MagnetarError | None = None
+        """What the storage of acknowledgements says."""
 
     def append(self, messages: int = 1, flags: int = 0, key: str | None = None) -> None:
         if self.txn is not None:
@@ -47,11 +57,26 @@ class TransactionalTopic(StoredTopic):
                 position = self.position_of(number)
                 self.aborted.setdefault(position.ledger_id, BitMap()).add(position.entry_id)
 
+    # Acknowledgements
+
+    def use_transactions(self) -> TransactionalTopic:
+        return self
+
+    def pending(self, cursor: Cursor) -> CursorPending | None:
+        return self.acks if self.acks.transactions else None
+
+    def ack(
+        self, txn: TxnId, cursor: Cursor, asked: PendingAck, done: Callable[[MagnetarError | None], object]
+    ) -> None:
+        self.acks.check(txn, asked, cursor)
+        self.acks.add(txn, asked)
+        asyncio.get_running_loop().call_soon(done, self.failure)
+
+    def settle_cursor(self, cursor: Cursor, through: Position) -> None:
+        self.acks.drop_through(through)
+
     def is_aborted(self, ledger_id: int, entry_id: int) -> bool:
         return entry_id in self.aborted.get(ledger_id, ())
-
-    def pending(self, cursor: object) -> None:
-        """No acknowledgement is in a transaction."""
 
     @property
     def readable(self) -> int:
@@ -89,6 +114,42 @@ class TransactionalServing(Serving):
     def end(self, txn: TxnId, *, abort: bool = False) -> None:
         def ended() -> None:
             self.topic.end(txn, abort=abort)
+            acked = self.topic.acks.remove(txn)
+            if acked is not None:
+                if not abort:
+                    acked.apply_to(self.cursor)
+                self.subscription.transaction_ended(Action.ABORT if abort else Action.COMMIT, acked)
             self.subscription.read_limit_moved()
 
         self.do(ended)
+
+    def ack_in(self, txn: TxnId, consumer: Consumer, *numbers: int) -> None:
+        """Acknowledges whole entries in a transaction. Raises what the consumer would be answered."""
+        acked = PendingAck()
+        for number in numbers:
+            position = self.topic.position_of(number)
+            acked.individual.setdefault(position.ledger_id, BitMap()).add(position.entry_id)
+        self._ack(txn, consumer, acked)
+
+    def ack_bits_in(self, txn: TxnId, consumer: Consumer, number: int, bits: int, size: int) -> None:
+        """Acknowledges some messages of a batch in a transaction."""
+        self._ack(txn, consumer, PendingAck(batches={self.topic.position_of(number): (bits, size)}))
+
+    def ack_cumulative_in(self, txn: TxnId, consumer: Consumer, number: int) -> None:
+        self._ack(txn, consumer, PendingAck(cumulative=self.topic.position_of(number)))
+
+    def _ack(self, txn: TxnId, consumer: Consumer, acked: PendingAck) -> None:
+        told: list[MagnetarError | None] = []
+        refused: list[MagnetarError] = []
+
+        def ack() -> None:
+            try:
+                self.subscription.ack_in_transaction(txn, acked, consumer, told.append)
+            except MagnetarError as error:
+                refused.append(error)
+
+        self.do(ack)
+        if refused:
+            assert told == []
+            raise refused[0]
+        assert told == [self.topic.failure]

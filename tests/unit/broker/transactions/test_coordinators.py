@@ -45,7 +45,7 @@ class FakeOwnership:
 
     async def claim(self, name: TopicName) -> None: ...
 
-    async def where(self, name: TopicName, listener: str = "") -> None: ...  # type: ignore[override]
+    async def where(self, name: TopicName, listener: str = "") -> None: ...
 
 
 @dataclass
@@ -108,6 +108,8 @@ def test_a_coordinator_of_another_broker_is_not_loaded() -> None:
         broker.ownership.lost = {1}
         with pytest.raises(ServiceNotReady):
             await broker.coordinators.connect(1)
+        with pytest.raises(TransactionCoordinatorNotFound):
+            await broker.coordinators.of(1)
         assert await broker.process.metadata.get(KEYS.transaction_log_head(1)) is None
 
     in_a_broker(scenario)
@@ -186,13 +188,13 @@ def test_a_bundle_takes_its_coordinators_with_it_and_leaves_the_others() -> None
 
 def test_a_load_in_progress_ends_with_its_bundle() -> None:
     async def scenario(broker: Broker) -> None:
-        for leave in (
-            broker.coordinators.close_bundle,
-            lambda *bundle: asyncio.sleep(0, broker.coordinators.bundle_lost(*bundle)),
-        ):
+        for is_lost in (False, True):
             connecting = asyncio.ensure_future(broker.coordinators.connect(0))
             await until(lambda: broker.coordinators.loading)
-            await leave(NAMESPACE, EVERYTHING)
+            if is_lost:
+                broker.coordinators.bundle_lost(NAMESPACE, EVERYTHING)
+            else:
+                await broker.coordinators.close_bundle(NAMESPACE, EVERYTHING)
             with pytest.raises(ServiceNotReady, match="is moving; look it up again"):
                 await connecting
             assert broker.coordinators.loading == []

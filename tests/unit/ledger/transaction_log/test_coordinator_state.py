@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.txn_id import Action
@@ -62,11 +64,12 @@ def test_participants_are_kept_once_and_in_order() -> None:
 def test_a_decided_transaction_changes_no_more() -> None:
     state = begun(0)
     state.decide(0, Action.COMMIT, Reason.REQUESTED)
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: state.add_topics(0, ["a"]),
         lambda: state.add_subscriptions(0, [("a", "s")]),
         lambda: state.decide(0, Action.ABORT, Reason.TIMED_OUT),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(DataCorruption, match=r"transaction 0 changes, which is decided \(commit\)"):
             change()
 

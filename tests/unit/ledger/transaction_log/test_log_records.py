@@ -14,6 +14,7 @@ from magnetar.ledger.transaction_log import log_records as records
 from magnetar.ledger.transaction_log import transaction_log_pb2 as pb
 from magnetar.ledger.transaction_log.coordinator_state import CoordinatorState, Outcome, Reason
 from magnetar.ledger.transaction_log.log_loader import LogLoader
+from magnetar.ledger.transaction_log.log_snapshots import snapshot_entries
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "transaction-log" / "v1"
 
@@ -26,7 +27,7 @@ def load(entries: list[bytes]) -> CoordinatorState:
 
 
 def snapshot(state: CoordinatorState) -> list[bytes]:
-    return list(records.snapshot_entries(state.unfinished(), list(state.outcomes.items()), snapshot_id=1))
+    return list(snapshot_entries(state.unfinished(), list(state.outcomes.items()), snapshot_id=1))
 
 
 def same(a: CoordinatorState, b: CoordinatorState) -> bool:
@@ -60,7 +61,8 @@ CHANGES = [
 ]
 
 FILES = {
-    "snapshot-chunk": lambda: snapshot(small())[0],
+    "snapshot-transactions": lambda: snapshot(small())[0],
+    "snapshot-outcomes": lambda: snapshot(small())[1],
     "snapshot-end": lambda: snapshot(small())[-1],
     "changes": lambda: records.change_entries(CHANGES)[0],
 }
@@ -123,10 +125,10 @@ def test_damage_is_detected_and_nothing_is_guessed(seed: int) -> None:
         load(entries)
 
 
-@pytest.mark.parametrize("missing", [0, 1])
+@pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_snapshot_with_a_missing_entry_is_refused(missing: int) -> None:
     entries = snapshot(small())
-    assert len(entries) == 2
+    assert len(entries) == 3
     del entries[missing]
     with pytest.raises(DataCorruption):
         load(entries)

@@ -111,7 +111,7 @@ class TailScan:
         if (run.ledger_id, run.first_entry_id) != self._following:
             self._stretches.append(Stretch(Position(run.ledger_id, run.first_entry_id), self._entries))
         self._following = Position(run.ledger_id, run.last_entry_id + 1)
-        ordinary = not run.flags
+        ordinary = not run.flags & ~RUN_TXN
         is_aborted = self._is_aborted if run.flags & RUN_TXN else None
         first = run.first_entry_id - self._entries
         metadata = MessageMetadata()

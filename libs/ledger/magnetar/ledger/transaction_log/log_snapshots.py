@@ -29,7 +29,10 @@ _PART_BYTES: Final = 24
 
 _INDEX_BYTES: Final = 2
 
-_OUTCOMES_MAX: Final = 2_000
+_PARTS_MAX: Final = 250
+"""Parts in one entry, so that encoding one takes about two milliseconds."""
+
+_OUTCOMES_MAX: Final = 1_000
 """Outcomes in one entry."""
 
 
@@ -106,7 +109,7 @@ def _chunks(
         end.transactions += 1
         for start in range(0, max(len(each.topics), len(each.subscriptions), 1), NAMES_MAX):
             size += _add_part(chunk, each, start, names)
-            if size + names.byte_length >= ENTRY_BYTES_MAX:
+            if size + names.byte_length >= ENTRY_BYTES_MAX or len(chunk.transactions) >= _PARTS_MAX:
                 chunk.names.extend(names.indexes)
                 yield chunk
                 names, chunk, size = _Names(), pb.SnapshotChunk(), 0

@@ -45,7 +45,10 @@ def give_back(source: EntrySource, consumers: Iterable[Consumer], aborted: Pendi
     would break the order.
     """
     entries = {ledger_id: entry_ids.copy() for ledger_id, entry_ids in aborted.individual.items()}
+    behind = aborted.cumulative
     for ledger_id, entry_id in aborted.batches:
+        if behind is not None and (ledger_id, entry_id - 1) == behind:
+            continue  # acknowledged cumulatively, up to the middle of a batch
         entries.setdefault(ledger_id, BitMap()).add(entry_id)
         for consumer in consumers:
             consumer.pending.remove(ledger_id, entry_id)

@@ -77,10 +77,20 @@ class Coordinators:
         Raises ServiceNotReady if this broker does not own it or it cannot be loaded now,
         TransactionCoordinatorNotFound for an id that no coordinator has, DataCorruption.
         """
-        await self.of(tc_id)
+        await self._serving(tc_id)
 
     async def of(self, tc_id: int) -> Coordinator:
-        """Returns a coordinator of this broker, which is loaded if it is not. Raises as `connect`."""
+        """Returns a coordinator of this broker, which is loaded if it is not.
+
+        Raises TransactionCoordinatorNotFound if it is elsewhere or cannot be loaded now, which makes clients
+        look it up and connect again; DataCorruption.
+        """
+        try:
+            return await self._serving(tc_id)
+        except ServiceNotReady as error:
+            raise TransactionCoordinatorNotFound(str(error)) from error
+
+    async def _serving(self, tc_id: int) -> Coordinator:
         name = coordinator_partition(tc_id)
         found = self._loaded.get(tc_id)
         if found is None:
