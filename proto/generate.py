@@ -22,6 +22,7 @@ TARGETS = {
     "proto/offload/v1/offload.proto": "libs/common/magnetar/common/offload",
     "proto/bookie/v1/bookie.proto": "libs/ledger/magnetar/ledger/bookie_protocol",
     "proto/storage/v1/cursor_ledger.proto": "libs/ledger/magnetar/ledger/managed_ledger",
+    "proto/storage/v1/transaction_log.proto": "libs/ledger/magnetar/ledger/transaction_log",
 }
 
 

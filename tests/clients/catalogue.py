@@ -56,6 +56,8 @@ class Scenario(NamedTuple):
     """What the program does and expects."""
     disruptive: bool = False
     """Whether it stops or moves what other programs use: these run last, all programs at the same time."""
+    transactional: bool = False
+    """Whether it needs transactions: programs of libraries that have none are not asked."""
 
 
 _PUBLISHING: Final = (
@@ -282,6 +284,86 @@ _SCHEMAS: Final = (
     ),
 )
 
+_TRANSACTIONS: Final = (
+    Scenario(
+        "txn-commit",
+        "10 messages of an open transaction do not come; after its commit they come in order",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-abort",
+        "10 messages of an aborted transaction do not come, one sent after the abort does; so it is from"
+        " Earliest",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-batches",
+        "of two transactions with 20 messages each, in batches of at most 10, one is aborted, and the"
+        " messages of the other come in order",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-partitioned",
+        "of two transactions over the 3 partitions of a topic one is aborted, and the 9 messages of the"
+        " other come",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-order",
+        "two open transactions hold back a plain message sent after them; with the second one committed"
+        " nothing comes, with the first one everything, in the order of sending",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-ack",
+        "of 4 messages on a Shared subscription 2 are acknowledged in a transaction that commits and 1 in one"
+        " that aborts: the next consumer gets that one and the fourth",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-ack-cumulative",
+        "of 10 messages all up to the 8th are acknowledged in a transaction that aborts, then all up to the"
+        " 5th in one that commits: the next consumer gets 5",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-ack-conflict",
+        "a message that an open transaction acknowledged cannot be acknowledged in another one",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-transform",
+        "10 inputs are consumed, each with an output and its acknowledgement in one transaction; 3 times the"
+        " transaction aborts and the input comes again: 10 outputs, each once",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-timeout",
+        "a transaction of 2 s that is not ended is aborted: its message does not come, the plain one behind"
+        " it does, and its commit fails",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-reader",
+        "a reader is told that nothing is available behind an open and an aborted transaction, and reads what"
+        " a third one committed",
+        transactional=True,
+    ),
+    Scenario(
+        "txn-moved",
+        "two transactions publish and acknowledge, then `move` is asked for the topics of both; one is"
+        " committed, one aborted, and outputs and inputs are as they should be",
+        disruptive=True,
+        transactional=True,
+    ),
+    Scenario(
+        "txn-killed",
+        "the same with `kill`",
+        disruptive=True,
+        transactional=True,
+    ),
+)
+
 _DISRUPTIVE: Final = (
     Scenario(
         "moved",
@@ -299,7 +381,7 @@ _DISRUPTIVE: Final = (
     ),
 )
 
-SCENARIOS: Final = (*_PUBLISHING, *_CONSUMING, *_ACKNOWLEDGING, *_SCHEMAS, *_DISRUPTIVE)
+SCENARIOS: Final = (*_PUBLISHING, *_CONSUMING, *_ACKNOWLEDGING, *_SCHEMAS, *_TRANSACTIONS, *_DISRUPTIVE)
 """All of them, as tables list them."""
 
 BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}

@@ -19,7 +19,7 @@ from typing import IO, Final
 from tests.clients.catalogue import SCENARIOS, Scenario, Verb
 from tests.clients.programs import Program
 from tests.clients.services import Service
-from tests.clients.verdicts import Outcome, Verdict
+from tests.clients.verdicts import NO_TRANSACTIONS, Outcome, Verdict
 
 PROGRAMS_AT_ONCE: Final = 3
 PROGRAM_SECONDS_MAX: Final = 600.0
@@ -41,10 +41,18 @@ def run(
     keys = write_keys(directory / "keys")
     calm = [scenario.name for scenario in scenarios if not scenario.disruptive]
     disruptive = [scenario.name for scenario in scenarios if scenario.disruptive]
+    transactional = {scenario.name for scenario in scenarios if scenario.transactional}
     verdicts: list[Verdict] = []
 
     def runs(program: Program, names: list[str], kills: Kills | None) -> list[Verdict]:
-        return _Run(program, service, names, keys, directory, report, kills).verdicts()
+        lacking = set() if program.has_transactions else transactional
+        asked = [name for name in names if name not in lacking]
+        lacks = [
+            Verdict(program.name, name, Outcome.LACKS, NO_TRANSACTIONS) for name in names if name in lacking
+        ]
+        for verdict in lacks:
+            report(verdict)
+        return _Run(program, service, asked, keys, directory, report, kills).verdicts() + lacks
 
     if calm:
         with ThreadPoolExecutor(PROGRAMS_AT_ONCE) as pool:
@@ -126,6 +134,10 @@ class _Run:
 
     def verdicts(self) -> list[Verdict]:
         """Run it; a scenario without a verdict failed."""
+        if not self.scenarios:
+            if self.kills is not None:
+                self.kills.ended()
+            return []
         prefix = f"{self.program.name.lower().replace(' ', '-')}-{uuid.uuid4().hex[:8]}"
         command = [*self.program.command, self.service.endpoint.service_url, prefix, str(self.keys)]
         errors = self.directory / f"{prefix}.stderr"

@@ -7,7 +7,16 @@ from typing import Final
 
 from tests.clients.catalogue import SCENARIOS
 from tests.clients.programs import PROGRAMS
-from tests.clients.verdicts import APACHE, CLUSTER, SERVICES, STANDALONE, Outcome, Verdict, recorded
+from tests.clients.verdicts import (
+    APACHE,
+    CLUSTER,
+    NO_TRANSACTIONS,
+    SERVICES,
+    STANDALONE,
+    Outcome,
+    Verdict,
+    recorded,
+)
 
 _SERVICE_TITLES: Final = {STANDALONE: "Standalone", CLUSTER: "Cluster", APACHE: "Apache Pulsar 4.0.7"}
 
@@ -134,7 +143,10 @@ def _lacks(verdicts: dict[str, list[Verdict]], names: Sequence[str]) -> str:
                 reason = one.reason.replace(" in this version of the client", "").replace(
                     " in this client", ""
                 )
-                reasons.setdefault((one.scenario, reason), []).append(name)
+                scenario = "txn-*" if reason == NO_TRANSACTIONS else one.scenario
+                lacking = reasons.setdefault((scenario, reason), [])
+                if name not in lacking:
+                    lacking.append(name)
     rows = [[scenario, ", ".join(lacking), reason] for (scenario, reason), lacking in sorted(reasons.items())]
     return _table([["Scenario", "Libraries", "Reason"], *rows])
 

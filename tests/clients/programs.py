@@ -47,6 +47,7 @@ class Program:
     command: list[str]
     directory: Path = ROOT
     """Where it runs."""
+    has_transactions: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class Source:
     """
     variant: str = ""
     """What distinguishes programs that are built from the same sources."""
+    has_transactions: bool = True
+    """Whether the library has transactions; other programs are not asked for their scenarios."""
 
     @property
     def key(self) -> str:
@@ -87,7 +90,7 @@ class Source:
                 target.mkdir(parents=True)
                 command = self.make(self.folder, target)
                 told.write_text("\0".join(command))
-        return Program(self.name, told.read_text().split("\0"))
+        return Program(self.name, told.read_text().split("\0"), has_transactions=self.has_transactions)
 
 
 def _tool(name: str) -> str:
@@ -210,11 +213,23 @@ PROGRAMS: Final = (
     Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("4.0.8"), "4.0.8"),
     Source("Java 2.11.4", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("2.11.4"), "2.11.4"),
     Source("Go 0.19.0", "github.com/apache/pulsar-client-go", SOURCES / "go", _go()),
-    Source("Rust 6.9.1", "pulsar of crates.io", SOURCES / "rust", _rust()),
-    Source("Node 1.15.0", "pulsar-client of npm", SOURCES / "node", _node()),
-    Source("Python 3.13.0", "pulsar-client of PyPI", SOURCES / "python", _python("requirements.txt"), "new"),
+    Source("Rust 6.9.1", "pulsar of crates.io", SOURCES / "rust", _rust(), has_transactions=False),
+    Source("Node 1.15.0", "pulsar-client of npm", SOURCES / "node", _node(), has_transactions=False),
     Source(
-        "Python 3.1.0", "pulsar-client of PyPI", SOURCES / "python", _python("requirements-3.1.0.txt"), "old"
+        "Python 3.13.0",
+        "pulsar-client of PyPI",
+        SOURCES / "python",
+        _python("requirements.txt"),
+        "new",
+        False,
+    ),
+    Source(
+        "Python 3.1.0",
+        "pulsar-client of PyPI",
+        SOURCES / "python",
+        _python("requirements-3.1.0.txt"),
+        "old",
+        False,
     ),
 )
 """All of them, as tables list them."""

@@ -23,6 +23,7 @@ from tests.integration.rest import Rest
 SETTINGS: Final = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "subscriptionExpiryCheckIntervalInMinutes": "1",
+    "transactionCoordinatorEnabled": "true",
 }
 APPLIED_SECONDS_MAX: Final = 30.0
 

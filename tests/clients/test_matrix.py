@@ -67,3 +67,12 @@ def test_one_kill_serves_all_programs_and_waits_for_none_that_has_ended(tmp_path
     assert found["b", "killed"].outcome is Outcome.PASS
     assert found["c", "killed"].outcome is Outcome.FAIL
     assert kills == [["persistent://public/default/t"] * 2]
+
+
+def test_a_program_without_transactions_is_not_asked_for_them(tmp_path: Path) -> None:
+    scenarios = (Scenario("first", ""), Scenario("txn", "", transactional=True))
+    without = Program("without", [sys.executable, "-c", PASSES], has_transactions=False)
+    found = verdicts_of(tmp_path, [without, program("with", PASSES)], scenarios, [])
+    assert found["with", "txn"].outcome is Outcome.PASS
+    assert found["without", "first"].outcome is Outcome.PASS
+    assert found["without", "txn"] == Verdict("without", "txn", Outcome.LACKS, "no transactions")

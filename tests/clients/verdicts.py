@@ -17,6 +17,9 @@ CLUSTER: Final = "cluster"
 APACHE: Final = "apache-pulsar-4.0.7"
 SERVICES: Final = (STANDALONE, CLUSTER, APACHE)
 
+NO_TRANSACTIONS: Final = "no transactions"
+"""Reason of a library that lacks every scenario of transactions."""
+
 _HEADER: Final = "program\tscenario\toutcome\treason"
 
 

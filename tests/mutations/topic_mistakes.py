@@ -64,7 +64,7 @@ TOPICS: Final = (
     Mistake(
         "an_adopted_cursor_ledger_is_to_be_deleted",
         "the intent to delete a cursor ledger outlives its adoption",
-        f"{_TOPIC}new_cursor_ledger.py",
+        f"{_TOPIC}new_record_ledger.py",
         "ops: list[Op] = [Delete(self._intent_key, self._intent_version)]",
         "ops: list[Op] = []",
         (f"{_UNIT}test_intents.py",),
@@ -128,9 +128,9 @@ TOPICS: Final = (
     Mistake(
         "the_head_is_written_blindly",
         "a former owner makes a ledger in a topic that another one has",
-        f"{_TOPIC}topic_head.py",
-        "return Put(self.key, encode(head), self.version)",
-        "return Put(self.key, encode(head))",
+        f"{_TOPIC}guarded_key.py",
+        "return Put(self.key, value, self.version)",
+        "return Put(self.key, value)",
         _OWNERS,
     ),
     Mistake(

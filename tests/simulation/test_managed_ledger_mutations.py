@@ -19,7 +19,7 @@ from magnetar.ledger.managed_ledger import (
     cursor_loader,
     directory,
     intents,
-    new_cursor_ledger,
+    new_record_ledger,
     open_ledger,
     takeover,
     trimming,
@@ -29,7 +29,7 @@ from magnetar.ledger.managed_ledger.ack_state import AckState
 from magnetar.ledger.managed_ledger.appender import Appender
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.ledger.managed_ledger.cursor_loader import CursorLoader
-from magnetar.ledger.managed_ledger.new_cursor_ledger import NewCursorLedger
+from magnetar.ledger.managed_ledger.new_record_ledger import NewRecordLedger
 from magnetar.ledger.managed_ledger.open_ledger import OpenLedger
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
@@ -175,14 +175,14 @@ def no_checksum_of_records(patch: Patch) -> None:
 
 
 def the_head_names_an_unconfirmed_snapshot(patch: Patch) -> None:
-    append = NewCursorLedger.append
+    append = NewRecordLedger.append
 
     async def mutant(self: Any, entries: list[bytes]) -> None:
         task = asyncio.ensure_future(append(self, entries))
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.sleep(0)
 
-    patch.setattr(NewCursorLedger, "append", mutant)
+    patch.setattr(NewRecordLedger, "append", mutant)
 
 
 def flushes_are_confirmed_when_appended(patch: Patch) -> None:
@@ -258,7 +258,7 @@ def cursor_ledgers_replaced_without_intents(patch: Patch) -> None:
         # The new ledger's own intent stays: its key is what the head's transaction is guarded by.
         return intent(ctx, ref, **expected) if expected else _no_intent(ctx, ref)
 
-    patch.setattr(new_cursor_ledger, "delete_ledger_intent", mutant)
+    patch.setattr(new_record_ledger, "delete_ledger_intent", mutant)
 
 
 def topics_deleted_without_an_intent(patch: Patch) -> None:

@@ -145,13 +145,19 @@ func (t *trial) ask(words ...string) string {
 
 // newClient opens one more client, which is closed with the trial.
 func (t *trial) newClient() pulsar.Client {
+	return t.newClientOf(false)
+}
+
+// newClientOf opens one more client, which can begin transactions where told so.
+func (t *trial) newClientOf(transactions bool) pulsar.Client {
 	told := logrus.New()
 	told.SetOutput(os.Stderr)
 	told.SetLevel(logrus.ErrorLevel)
 	client, err := pulsar.NewClient(pulsar.ClientOptions{
-		URL:              t.service,
-		OperationTimeout: 20 * time.Second,
-		Logger:           log.NewLoggerWithLogrus(told),
+		URL:               t.service,
+		OperationTimeout:  20 * time.Second,
+		Logger:            log.NewLoggerWithLogrus(told),
+		EnableTransaction: transactions,
 	})
 	t.must(err, "opening a client")
 	t.closing.Lock()

@@ -15,6 +15,7 @@ from magnetar.common.wire.events import (
     SendRejected,
     SendRun,
     SendUnsupported,
+    TransactionalSends,
 )
 
 Flat = tuple[Any, ...]
@@ -71,10 +72,13 @@ def read_send(send: pb.CommandSend, rest: bytes) -> Flat:
         entry = rest
     else:
         entry = b"\x0e\x01" + crc32c.crc32c(rest).to_bytes(4, "big") + rest
-    if send.HasField("txnid_least_bits") or send.HasField("message_id") or send.num_messages > 2**20:
+    in_txn = send.HasField("txnid_least_bits")
+    half = in_txn != send.HasField("txnid_most_bits")
+    if half or send.HasField("message_id") or send.num_messages > 2**20:
         return "unsupported", send.producer_id, highest, pb.NotAllowedError
+    txn = (send.txnid_most_bits, send.txnid_least_bits) if in_txn else None
     numbers = (send.producer_id, send.sequence_id, highest, send.num_messages)
-    return "send", *numbers, send.is_chunk, send.marker, entry
+    return "send", txn, *numbers, send.is_chunk, send.marker, entry
 
 
 def flatten(events: Iterable[Event]) -> list[Flat]:
@@ -82,12 +86,9 @@ def flatten(events: Iterable[Event]) -> list[Flat]:
     for event in events:
         match event:
             case SendRun():
-                assert event.byte_length == sum(map(len, event.entries))
-                assert len(event.entries) == len(event.sequence_varints) > 0
-                for index, entry in enumerate(event.entries):
-                    count = 1 if event.message_counts is None else event.message_counts[index]
-                    numbers = (event.sequence_id(index), event.highest_sequence_id(index), count)
-                    flat.append(("send", event.producer_id, *numbers, event.is_chunk, event.marker, entry))
+                flat += flat_run(event, None)
+            case TransactionalSends():
+                flat += flat_run(event.sends, event.txn)
             case SendUnsupported():
                 flat.append(("unsupported", event.producer_id, event.sequence_id, event.error))
             case SendRejected():
@@ -102,4 +103,15 @@ def flatten(events: Iterable[Event]) -> list[Flat]:
             case AckGroup():
                 by_ledger = {ledger_id: sorted(ids) for ledger_id, ids in event.entry_ids.items()}
                 flat.append(("acks", event.consumer_id, event.request_id, by_ledger))
+    return flat
+
+
+def flat_run(run: SendRun, txn: tuple[int, int] | None) -> list[Flat]:
+    assert run.byte_length == sum(map(len, run.entries))
+    assert len(run.entries) == len(run.sequence_varints) > 0
+    flat: list[Flat] = []
+    for index, entry in enumerate(run.entries):
+        count = 1 if run.message_counts is None else run.message_counts[index]
+        numbers = (run.sequence_id(index), run.highest_sequence_id(index), count)
+        flat.append(("send", txn, run.producer_id, *numbers, run.is_chunk, run.marker, entry))
     return flat

@@ -28,6 +28,8 @@ def send_fields(draw: st.DrawFn) -> dict[str, Any]:
     usual: dict[str, Any] = {}
     if draw(st.integers(0, 2)):
         return usual
+    if not draw(st.integers(0, 2)):
+        usual = {"txnid_least_bits": draw(UINT64), "txnid_most_bits": draw(st.integers(0, 2))}
     optional: dict[str, st.SearchStrategy[Any]] = {
         "num_messages": st.integers(1, 2**21),
         "highest_sequence_id": UINT64,
@@ -37,7 +39,7 @@ def send_fields(draw: st.DrawFn) -> dict[str, Any]:
         "message_id": st.just({"ledgerId": 1, "entryId": 2}),
     }
     chosen = draw(st.sets(st.sampled_from(list(optional)), max_size=3))
-    return {name: draw(optional[name]) for name in sorted(chosen)}
+    return {**usual, **{name: draw(optional[name]) for name in sorted(chosen)}}
 
 
 @st.composite

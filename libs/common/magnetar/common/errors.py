@@ -274,6 +274,30 @@ class NotSupportedYet(NotAllowed):
     """A feature of Pulsar that this version of Magnetar does not have."""
 
 
+class TransactionNotFound(BrokerError):
+    """The coordinator does not know the transaction: it never began, it is over and forgotten, or it is not
+    the caller's.
+    """
+
+
+class InvalidTxnStatus(BrokerError):
+    """The transaction is not in a state that allows the request; an outcome never changes."""
+
+
+class TransactionConflict(BrokerError):
+    """The messages are acknowledged, or another transaction is about to acknowledge them."""
+
+
+class TransactionCoordinatorNotFound(BrokerError):
+    """The broker does not run this transaction coordinator; clients look it up again."""
+
+    retriable = True
+
+
+class TransactionNotAllowed(NotAllowed):
+    """Transactions are off here, or the transaction is over in this topic."""
+
+
 class IncompatibleSchema(BrokerError):
     """The topic's compatibility strategy does not take the schema, or the topic requires one."""
 
@@ -304,6 +328,10 @@ class ServiceNotReady(BrokerError):
     """The topic or broker is closing or starting; look it up again."""
 
     retriable = True
+
+
+class TooManyTransactions(ServiceNotReady):
+    """The coordinator has its maximum of open transactions, or its log is behind; retry later."""
 
 
 class BeingChanged(ServiceNotReady):

@@ -13,12 +13,16 @@ from typing import Final, Protocol
 
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.store import Op
+from magnetar.common.naming.txn_id import TxnId
 
 RUN_CHUNK: Final = 1
 """Run flag: its entries are chunks of larger messages (Send.is_chunk)."""
 
 RUN_MARKER: Final = 2
 """Run flag: its entries are markers, skipped in dispatch and in counts of messages."""
+
+RUN_TXN: Final = 4
+"""Run flag: its entries belong to one transaction, whose id is in the run's envelope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class Run:
     - `publish_time_ms`: when the broker took it, ms since 1970 UTC;
     - `first_index`: the topic-wide index of its first message;
     - `message_counts`: messages by entry, None when every entry is one message;
-    - `flags`: RUN_CHUNK, RUN_MARKER.
+    - `flags`: RUN_CHUNK, RUN_MARKER, RUN_TXN;
+    - `txn`: the transaction of all its entries, exactly when RUN_TXN is set.
 
     `ledger_id` and `first_entry_id` are set by `LedgerWriter.append` or by the reader; -1 before.
     """
@@ -56,6 +61,7 @@ class Run:
     ledger_id: int = -1
     first_entry_id: int = -1
     byte_length: int = field(default=-1)
+    txn: TxnId | None = None
 
     def __post_init__(self) -> None:
         if self.byte_length < 0:
@@ -85,6 +91,7 @@ class Run:
             flags=self.flags,
             ledger_id=self.ledger_id,
             first_entry_id=first_entry_id,
+            txn=self.txn,
         )
 
 

@@ -317,6 +317,7 @@ def _envelope(piece: RecordSlice) -> tuple[object, ...]:
     counts = header.message_counts
     return (
         header.run_flags,
+        header.txn,
         header.publish_time_ms,
         header.first_index,
         header.entry_bounds(),

@@ -46,6 +46,8 @@ from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.watch.topic_lists import TopicLists
+from magnetar.broker.transactions.coordinator_topic import IN_A_CLUSTER, IN_A_STANDALONE
+from magnetar.broker.transactions.transactions import Transactions
 from magnetar.broker.transport.listener import Listener
 from magnetar.common.errors import MagnetarError, OwnershipLost, ServiceNotReady
 from magnetar.common.metadata.keys import Keys
@@ -170,6 +172,7 @@ class Broker:
         )
         self._health_checks = HealthChecks(self._heartbeat_topic, ledgers, self._obstacle)
         self._topic_lists = TopicLists(metadata, keys, self._registry)
+        self.transactions = Transactions(self._registry, self.ownership, ledgers)
         self.listener: Listener | None = None
         self.port = 0
         """Port of the binary protocol, 0 before the broker listens, and without a plain port."""
@@ -248,6 +251,13 @@ class Broker:
         self._tasks.spawn(self._compaction_monitor.run(), "compaction thresholds")
         if config.offload.sweep_enabled:
             self._tasks.spawn(self.sweep.run(), "sweep of objects")
+        if config.transactions.enabled:
+            await self.transactions.start(
+                self._tasks.spawn,
+                config.transactions,
+                cluster=config.cluster_name,
+                count=IN_A_STANDALONE if self.cluster is None else IN_A_CLUSTER,
+            )
         names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)
         services = Services(
             config=config,
@@ -263,6 +273,7 @@ class Broker:
             authenticator=self.authenticator,
             proxy_roles=self.proxy_roles,
             authorizer=self.authorizer,
+            transactions=self.transactions,
         )
         if self.authenticator is not None:
             self.authenticator.on_change(self._credentials_changed)
@@ -357,6 +368,7 @@ class Broker:
         self.bundle_moves = others.moves
         self._topic_lists.elsewhere = self.partitioned.elsewhere = self.deletions.elsewhere = others.topics
         self.topics_elsewhere = others.topics
+        self.transactions.participants = self.transactions.statuses = others.transactions
         self.orphans.leads = self._leads = lambda: others.leads
 
     def abandon(self, reason: str) -> None:
@@ -369,6 +381,7 @@ class Broker:
             self.cluster.drop(reason)
         if self.listener is not None:
             self.listener.stop_accepting()
+        self.transactions.abandon(reason)
         self._registry.abandon(OwnershipLost(reason))
         self._health_checks.abandon(reason)
         if self.listener is not None:
@@ -378,6 +391,7 @@ class Broker:
     def _bundle_lost(self, namespace: NamespaceName, bundle: BundleRange) -> None:
         """Stops serving the topics of a bundle that this broker has lost."""
         reason = f"bundle {bundle} of {namespace} is no longer owned by this broker"
+        self.transactions.bundle_lost(namespace, bundle)
         self._registry.abandon_bundle(namespace, bundle, OwnershipLost(reason))
 
     async def close(self) -> None:
@@ -385,6 +399,7 @@ class Broker:
         self.not_ready = self.not_ready or "the broker is shutting down"
         if self.listener is not None:
             self.listener.stop_accepting()
+        await self.transactions.close()
         await self._registry.close()
         await self._health_checks.close()
         if self.listener is not None:

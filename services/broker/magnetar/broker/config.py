@@ -16,6 +16,7 @@ from magnetar.broker.policies.config import PolicyConfig
 from magnetar.broker.schemas.config import schema_problems
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.topics.config import DeduplicationConfig, PublishConfig, TopicConfig
+from magnetar.broker.transaction_config import TransactionConfig
 from magnetar.common.cluster.bundles import ALGORITHMS, EQUAL_RANGES
 from magnetar.common.config.settings import setting
 from magnetar.common.security.audit_config import AuditConfig
@@ -138,6 +139,7 @@ class BrokerConfig:
     topics: TopicConfig = field(default_factory=TopicConfig)
     bundles: BundleConfig = field(default_factory=BundleConfig)
     deduplication: DeduplicationConfig = field(default_factory=DeduplicationConfig)
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
     policies: PolicyConfig = field(default_factory=PolicyConfig)
     backlog_scan: BacklogScanConfig = field(default_factory=BacklogScanConfig)
     deletion: DeletionConfig = field(default_factory=DeletionConfig)

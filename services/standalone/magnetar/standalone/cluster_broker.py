@@ -286,6 +286,8 @@ class ClusterBroker:
             self._keys,
             self._clock,
             front.broker.dynamic_config.follow_also(self.config.load, LOAD_SETTINGS),
+            front.broker.transactions,
+            self.config.broker.transactions,
             cluster_name=self.config.broker.cluster_name,
             http_url=front.http_url,
             offload=offload_service(front.broker, ClusterOwners(cluster), registry.address),

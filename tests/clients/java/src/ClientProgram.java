@@ -20,7 +20,7 @@ public final class ClientProgram {
         void run(Context context) throws Exception;
     }
 
-    private static final List<String> DISRUPTIVE = List.of("moved", "killed");
+    private static final List<String> DISRUPTIVE = List.of("moved", "killed", "txn-moved", "txn-killed");
     private static final int SECONDS_MAX = 30;
     private static final int SECONDS_MAX_DISRUPTIVE = 60;
     private static final int SECONDS_MAX_CLOSING = 5;
@@ -70,6 +70,7 @@ public final class ClientProgram {
         known.putAll(Reading.SCENARIOS);
         known.putAll(Acknowledging.SCENARIOS);
         known.putAll(Schemas.SCENARIOS);
+        known.putAll(Transactions.SCENARIOS);
         known.putAll(Disruptive.SCENARIOS);
         return known;
     }

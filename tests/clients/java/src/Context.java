@@ -48,6 +48,18 @@ final class Context {
         return client;
     }
 
+    /** A client that can begin transactions. */
+    synchronized PulsarClient transactional() throws PulsarClientException {
+        PulsarClient client = PulsarClient.builder()
+                .serviceUrl(serviceUrl)
+                .ioThreads(1)
+                .listenerThreads(1)
+                .enableTransaction(true)
+                .build();
+        clients.add(client);
+        return client;
+    }
+
     /** A consumer that starts at Earliest and sends acknowledgements within 10 ms. */
     ConsumerBuilder<byte[]> consumer(String subscription) throws PulsarClientException {
         return client().newConsumer()

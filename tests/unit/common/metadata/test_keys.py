@@ -140,6 +140,7 @@ def test_every_key_is_documented() -> None:
         keys.topic_policies(topic),
         keys.topic_ledger(1, 2),
         keys.compacted_view(1),
+        keys.transaction_log_head(0),
         keys.offload_location("s3://cold/acme"),
         keys.ledger(1),
         keys.ledger_id_counter,

@@ -41,6 +41,7 @@ from magnetar.common.metadata.values import (
     TopicHead,
     TopicLedger,
     TopicPolicies,
+    TransactionLogHead,
     UnderReplicated,
     Value,
     decode,
@@ -115,6 +116,13 @@ VALUES: dict[str, Value] = {
         owner_epoch=4,
         creation_id=14,
         created_ms=1_600_000_000_028,
+    ),
+    "transaction-log-head": TransactionLogHead(
+        owner_epoch=5,
+        log=LedgerRef(id=44, key=2**63 + 2),
+        next_number_floor=3 * 2**20,
+        created_ms=1_600_000_000_050,
+        restored_ms=1_600_000_000_051,
     ),
     "compacted-view": CompactedView(
         horizon=CompactedView.Position(ledger_id=40, entry_id=9),

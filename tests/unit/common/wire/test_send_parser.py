@@ -9,7 +9,13 @@ from crc32c import crc32c
 from magnetar.common.errors import FrameTooLarge, MalformedFrame
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.common.wire import send_parser
-from magnetar.common.wire.events import Event, SendRejected, SendRun, SendUnsupported
+from magnetar.common.wire.events import (
+    Event,
+    SendRejected,
+    SendRun,
+    SendUnsupported,
+    TransactionalSends,
+)
 from magnetar.common.wire.frame import BATCH_MESSAGES_MAX
 from magnetar.common.wire.pulsar_pb2 import ServerError
 from magnetar.common.wire.send_parser import RUN_BYTES_MAX, RUN_ENTRIES_MAX, parse_sends
@@ -144,7 +150,7 @@ def test_broker_entry_metadata_of_a_client_is_cut_off() -> None:
     "fields",
     [
         {"txnid_least_bits": 0},
-        {"txnid_least_bits": 5, "txnid_most_bits": 0},
+        {"txnid_most_bits": 5},
         {"message_id": {"ledgerId": 1, "entryId": 1}},
         {"num_messages": BATCH_MESSAGES_MAX + 1},
         {"num_messages": 2**31 - 1},
@@ -234,3 +240,56 @@ def test_the_last_of_two_send_fields_wins_as_in_protobuf() -> None:
     assert pb.BaseCommand.FromString(two).send.sequence_id == 5
     (run,) = runs_of(frames.send_frame(two, frames.entry()))
     assert run.sequence_ids() == [5]
+
+
+def in_txn(most: int, least: int, sequence_id: int, **fields: Any) -> bytes:
+    return frames.send(1, sequence_id, txnid_least_bits=least, txnid_most_bits=most, **fields)
+
+
+def test_sends_of_one_transaction_become_one_run_and_other_ones_do_not_join_it() -> None:
+    data = [
+        frames.send(1, 1),
+        in_txn(0, 0, 2),
+        in_txn(0, 0, 3),
+        in_txn(0, 0, 4, num_messages=5, highest_sequence_id=8),
+        in_txn(0, 1, 9),
+        in_txn(1, 1, 10),
+        frames.send(1, 11),
+        in_txn(1, 1, 12),
+        in_txn(1, 1, 13, is_chunk=True),
+    ]
+    events, end = parse(b"".join(data))
+    assert end == sum(map(len, data))
+    assert [
+        (event.txn, event.sends.sequence_ids())
+        if isinstance(event, TransactionalSends)
+        else isinstance(event, SendRun) and event.sequence_ids()
+        for event in events
+    ] == [[1], ((0, 0), [2, 3, 4]), ((0, 1), [9]), ((1, 1), [10]), [11], ((1, 1), [12]), ((1, 1), [13])]
+    batched = events[1]
+    assert isinstance(batched, TransactionalSends)
+    assert batched.sends.message_counts == [1, 1, 5]
+    assert batched.sends.highest_sequence_id(2) == 8
+
+
+def test_a_transaction_id_of_64_bits_is_read_whole() -> None:
+    (event,) = parse(in_txn(2**64 - 1, 2**63, 1) + in_txn(2**64 - 1, 2**63, 2))[0]
+    assert isinstance(event, TransactionalSends)
+    assert event.txn == (2**64 - 1, 2**63)
+    assert event.sends.sequence_ids() == [1, 2]
+
+
+def test_sends_of_a_transaction_are_cut_up_by_their_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"".join(in_txn(3, 70, sequence_id) for sequence_id in range(1000, 1010))
+    parsed: list[None] = []
+    of_buffer = send_parser._parse_send
+
+    def counted(buffer: bytes, start: int, end: int) -> send_parser.Send:
+        parsed.append(None)
+        return of_buffer(buffer, start, end)
+
+    monkeypatch.setattr(send_parser, "_parse_send", counted)
+    (event,) = parse(data)[0]
+    assert isinstance(event, TransactionalSends)
+    assert event.sends.sequence_ids() == list(range(1000, 1010))
+    assert len(parsed) == 1

@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import EARLIEST, Position
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.wire.batch import parse_metadata, payload_offset
 from magnetar.common.wire.pulsar_pb2 import NONE
 from magnetar.ledger.compacted.entry_keys import batch_messages
@@ -19,6 +21,7 @@ from tests.unit.ledger.compacted.history import Entry, expected_view
 from tests.unit.ledger.managed_ledger.harness import Topic, load_again
 
 HASH_KEY = bytes(range(16))
+ABORTED = TxnId(1, 1)
 
 
 def settings(**changes: Any) -> CompactionSettings:
@@ -43,7 +46,11 @@ class CompactedTopic:
         """Publishes entries and waits until they are confirmed."""
         for number, entry in enumerate(entries, 1):
             self.topic.published += 1
-            self.topic.ledger.append(entry.run(), None)
+            run = entry.run()
+            if entry.aborted:
+                self.topic.ledger.use_transactions()
+                run.txn = ABORTED
+            self.topic.ledger.append(run, None)
             if number % 5 == 0:
                 await self.topic.published_all()
                 await asyncio.sleep(0.02)  # the next ledger is made ahead
@@ -53,6 +60,10 @@ class CompactedTopic:
             assert data == entry.data
             entry.position = position
         self.history += entries
+        if any(entry.aborted for entry in entries):
+            done: asyncio.Future[MagnetarError | None] = asyncio.get_running_loop().create_future()
+            self.topic.ledger.use_transactions().end(ABORTED, Action.ABORT, -1, done.set_result)
+            assert await done is None
 
     async def compact(self, limit: Position | None = None, **changes: Any) -> CompactionResult:
         """Runs a compaction up to the limit, by default over everything."""

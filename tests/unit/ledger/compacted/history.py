@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from magnetar.common.naming.position import EARLIEST, Position
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.frame import encode_entry
 from magnetar.common.wire.pulsar_pb2 import (
     LZ4,
@@ -52,12 +53,14 @@ class Entry:
     chunk: Chunk | None = None
     count: int = 1
     flags: int = 0
+    txn: TxnId | None = None
     aborted: bool = False
     position: Position = EARLIEST
 
     def run(self) -> Run:
         """Returns it as a run to append."""
-        return Run([self.data], message_counts=None if self.count == 1 else [self.count], flags=self.flags)
+        counts = None if self.count == 1 else [self.count]
+        return Run([self.data], message_counts=counts, flags=self.flags, txn=self.txn)
 
 
 def metadata_of(number: int, **fields: object) -> MessageMetadata:

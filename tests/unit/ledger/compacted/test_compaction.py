@@ -7,15 +7,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.wire.pulsar_pb2 import LZ4
 from magnetar.ledger.compacted import merge_plan, segment_builder
 from magnetar.ledger.compacted import page as pages
 from magnetar.ledger.managed_ledger import ManagedLedgerConfig, compaction_run
 
 from tests.simulation.power_loss import Process
-from tests.unit.ledger.compacted.compacted_topic import CompactedTopic
+from tests.unit.ledger.compacted.compacted_topic import CompactedTopic, read_view
 from tests.unit.ledger.compacted.history import Chunk, RandomHistory, batch, chunk, marker, single
 from tests.unit.ledger.managed_ledger.harness import load, simulated
+from tests.unit.ledger.managed_ledger.test_topic_transactions import end
 
 Scenario = Callable[[CompactedTopic], Awaitable[None]]
 
@@ -132,8 +134,26 @@ def test_markers_and_aborted_transactions_are_left_out() -> None:
     async def scenario(topic: CompactedTopic) -> None:
         aborted = single(2, "a", b"2", txnid_least_bits=1, txnid_most_bits=1)
         aborted.aborted = True
-        await topic.publish(single(1, "a", b"1"), aborted, marker(3))
-        await topic.compact(is_aborted=lambda metadata: metadata.HasField("txnid_least_bits"))
+        committed = single(4, "b", b"4")
+        committed.txn = TxnId(0, 1)
+        topic.topic.ledger.use_transactions()
+        await topic.publish(single(1, "a", b"1"), aborted, marker(3), committed)
+        await end(topic.topic, committed.txn, Action.COMMIT)
+        await topic.compact()
+        await topic.check()
+        assert set(await read_view(topic.topic)) == {topic.history[0].position, topic.history[3].position}
+
+    on_topic(scenario)
+
+
+def test_a_run_ends_before_the_first_entry_of_an_open_transaction() -> None:
+    async def scenario(topic: CompactedTopic) -> None:
+        topic.topic.ledger.use_transactions()
+        unfinished = single(2, "a", b"2")
+        unfinished.txn = TxnId(0, 0)
+        await topic.publish(single(1, "a", b"1"), unfinished, single(3, "a", b"3"))
+        result = await topic.compact(topic.topic.ledger.last_confirmed)
+        assert result.horizon == topic.history[0].position
         await topic.check()
 
     on_topic(scenario)

@@ -15,6 +15,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -25,6 +26,23 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TransactionAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransactionActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransactionAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSACTION_ACTION_UNSPECIFIED: _TransactionAction.ValueType  # 0
+    COMMIT: _TransactionAction.ValueType  # 1
+    ABORT: _TransactionAction.ValueType  # 2
+
+class TransactionAction(_TransactionAction, metaclass=_TransactionActionEnumTypeWrapper): ...
+
+TRANSACTION_ACTION_UNSPECIFIED: TransactionAction.ValueType  # 0
+COMMIT: TransactionAction.ValueType  # 1
+ABORT: TransactionAction.ValueType  # 2
+Global___TransactionAction: _TypeAlias = TransactionAction  # noqa: Y015
 
 @_typing.final
 class HelloRequest(_message.Message):
@@ -649,3 +667,264 @@ class NonPersistentTopicsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NonPersistentTopicsResponse: _TypeAlias = NonPersistentTopicsResponse  # noqa: Y015
+
+@_typing.final
+class TransactionEnd(_message.Message):
+    """The end of a transaction in one topic, with its messages and its acknowledgements in all subscriptions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TXN_MOST_FIELD_NUMBER: _builtins.int
+    TXN_LEAST_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    LOW_WATERMARK_FIELD_NUMBER: _builtins.int
+    txn_most: _builtins.int
+    """id of the coordinator"""
+    txn_least: _builtins.int
+    topic: _builtins.str
+    """full name"""
+    action: Global___TransactionAction.ValueType
+    low_watermark: _builtins.int
+    """every lower or equal number of this coordinator is over; -1: none"""
+    def __init__(
+        self,
+        *,
+        txn_most: _builtins.int = ...,
+        txn_least: _builtins.int = ...,
+        topic: _builtins.str = ...,
+        action: Global___TransactionAction.ValueType = ...,
+        low_watermark: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "low_watermark", b"low_watermark", "topic", b"topic", "txn_least", b"txn_least", "txn_most", b"txn_most"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionEnd: _TypeAlias = TransactionEnd  # noqa: Y015
+
+@_typing.final
+class EndTransactionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDS_FIELD_NUMBER: _builtins.int
+    ANSWER_WITHIN_MS_FIELD_NUMBER: _builtins.int
+    answer_within_ms: _builtins.int
+    """ends that take longer are answered as under way"""
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionEnd]: ...
+    def __init__(
+        self,
+        *,
+        ends: _abc.Iterable[Global___TransactionEnd] | None = ...,
+        answer_within_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_within_ms", b"answer_within_ms", "ends", b"ends"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionsRequest: _TypeAlias = EndTransactionsRequest  # noqa: Y015
+
+@_typing.final
+class TransactionEndResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Outcome:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TransactionEndResult._Outcome.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        OUTCOME_UNSPECIFIED: TransactionEndResult._Outcome.ValueType  # 0
+        DONE: TransactionEndResult._Outcome.ValueType  # 1
+        """durable"""
+        RETRY: TransactionEndResult._Outcome.ValueType  # 2
+        """not ended, for a reason that may pass"""
+        NOT_MINE: TransactionEndResult._Outcome.ValueType  # 3
+        """another broker owns the topic"""
+        GONE: TransactionEndResult._Outcome.ValueType  # 4
+        """the topic does not exist"""
+        UNDER_WAY: TransactionEndResult._Outcome.ValueType  # 5
+        """ask again"""
+        REFUSED: TransactionEndResult._Outcome.ValueType  # 6
+        """the topic recorded the other action"""
+
+    class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
+    OUTCOME_UNSPECIFIED: TransactionEndResult.Outcome.ValueType  # 0
+    DONE: TransactionEndResult.Outcome.ValueType  # 1
+    """durable"""
+    RETRY: TransactionEndResult.Outcome.ValueType  # 2
+    """not ended, for a reason that may pass"""
+    NOT_MINE: TransactionEndResult.Outcome.ValueType  # 3
+    """another broker owns the topic"""
+    GONE: TransactionEndResult.Outcome.ValueType  # 4
+    """the topic does not exist"""
+    UNDER_WAY: TransactionEndResult.Outcome.ValueType  # 5
+    """ask again"""
+    REFUSED: TransactionEndResult.Outcome.ValueType  # 6
+    """the topic recorded the other action"""
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    outcome: Global___TransactionEndResult.Outcome.ValueType
+    owner: _builtins.str
+    """broker id of the topic's owner if it is another one and known"""
+    reason: _builtins.str
+    """for logs"""
+    def __init__(
+        self,
+        *,
+        outcome: Global___TransactionEndResult.Outcome.ValueType = ...,
+        owner: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "owner", b"owner", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionEndResult: _TypeAlias = TransactionEndResult  # noqa: Y015
+
+@_typing.final
+class EndTransactionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionEndResult]:
+        """one for each end, in order"""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___TransactionEndResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionsResponse: _TypeAlias = EndTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class TransactionId(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOST_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    most: _builtins.int
+    least: _builtins.int
+    def __init__(
+        self,
+        *,
+        most: _builtins.int = ...,
+        least: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["least", b"least", "most", b"most"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionId: _TypeAlias = TransactionId  # noqa: Y015
+
+@_typing.final
+class TransactionStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionId]:
+        """all of one coordinator"""
+
+    def __init__(
+        self,
+        *,
+        transactions: _abc.Iterable[Global___TransactionId] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["transactions", b"transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionStatusRequest: _TypeAlias = TransactionStatusRequest  # noqa: Y015
+
+@_typing.final
+class TransactionState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Status:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TransactionState._Status.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STATUS_UNSPECIFIED: TransactionState._Status.ValueType  # 0
+        OPEN: TransactionState._Status.ValueType  # 1
+        COMMITTING: TransactionState._Status.ValueType  # 2
+        ABORTING: TransactionState._Status.ValueType  # 3
+        COMMITTED: TransactionState._Status.ValueType  # 4
+        ABORTED: TransactionState._Status.ValueType  # 5
+        UNKNOWN: TransactionState._Status.ValueType  # 6
+        """never begun, or over and forgotten"""
+
+    class Status(_Status, metaclass=_StatusEnumTypeWrapper): ...
+    STATUS_UNSPECIFIED: TransactionState.Status.ValueType  # 0
+    OPEN: TransactionState.Status.ValueType  # 1
+    COMMITTING: TransactionState.Status.ValueType  # 2
+    ABORTING: TransactionState.Status.ValueType  # 3
+    COMMITTED: TransactionState.Status.ValueType  # 4
+    ABORTED: TransactionState.Status.ValueType  # 5
+    UNKNOWN: TransactionState.Status.ValueType  # 6
+    """never begun, or over and forgotten"""
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    status: Global___TransactionState.Status.ValueType
+    until_ms: _builtins.int
+    """of an open one: its deadline, milliseconds since 1970 UTC"""
+    def __init__(
+        self,
+        *,
+        status: Global___TransactionState.Status.ValueType = ...,
+        until_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionState: _TypeAlias = TransactionState  # noqa: Y015
+
+@_typing.final
+class TransactionStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    LOW_WATERMARK_FIELD_NUMBER: _builtins.int
+    low_watermark: _builtins.int
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionState]:
+        """one for each transaction, in order"""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___TransactionState] | None = ...,
+        low_watermark: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["low_watermark", b"low_watermark", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionStatusResponse: _TypeAlias = TransactionStatusResponse  # noqa: Y015

@@ -16,6 +16,8 @@ from magnetar.common.control.control_errors import AnotherRun, NotInteroperable,
 from magnetar.common.control.control_pb2 import (
     AssignRequest,
     AssignResponse,
+    EndTransactionsRequest,
+    EndTransactionsResponse,
     HelloRequest,
     HelloResponse,
     LoadsRequest,
@@ -30,11 +32,14 @@ from magnetar.common.control.control_pb2 import (
     SplitResponse,
     TakeRequest,
     TakeResponse,
+    TransactionStatusRequest,
+    TransactionStatusResponse,
     UnloadRequest,
     UnloadResponse,
 )
 from magnetar.common.control.methods import (
     ASSIGN,
+    END_TRANSACTIONS,
     ERROR_KEY,
     HELLO,
     LOADS,
@@ -46,6 +51,7 @@ from magnetar.common.control.methods import (
     SERVICE,
     SPLIT,
     TAKE,
+    TRANSACTION_STATUS,
     UNLOAD,
     VERSION_KEY,
     Method,
@@ -99,6 +105,10 @@ class BrokerControl(Protocol):
     async def non_persistent_topics(
         self, request: NonPersistentTopicsRequest, /
     ) -> NonPersistentTopicsResponse: ...
+
+    async def end_transactions(self, request: EndTransactionsRequest, /) -> EndTransactionsResponse: ...
+
+    async def transaction_status(self, request: TransactionStatusRequest, /) -> TransactionStatusResponse: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +189,8 @@ class ControlServer:
             (REPORT, control.report),
             (LOADS, control.loads),
             (NON_PERSISTENT_TOPICS, control.non_persistent_topics),
+            (END_TRANSACTIONS, control.end_transactions),
+            (TRANSACTION_STATUS, control.transaction_status),
         )
         return {
             method.name: grpc.unary_unary_rpc_method_handler(self._unary(method, call))
@@ -250,7 +262,20 @@ class ControlServer:
 
 
 _NAMES: Final = frozenset(
-    each.name for each in (HELLO, ASSIGN, TAKE, UNLOAD, SPLIT, MERGE, REPORT, LOADS, NON_PERSISTENT_TOPICS)
+    each.name
+    for each in (
+        HELLO,
+        ASSIGN,
+        TAKE,
+        UNLOAD,
+        SPLIT,
+        MERGE,
+        REPORT,
+        LOADS,
+        NON_PERSISTENT_TOPICS,
+        END_TRANSACTIONS,
+        TRANSACTION_STATUS,
+    )
 )
 
 

@@ -14,6 +14,8 @@ from google.protobuf.message import Message
 from magnetar.common.control.control_pb2 import (
     AssignRequest,
     AssignResponse,
+    EndTransactionsRequest,
+    EndTransactionsResponse,
     HelloRequest,
     HelloResponse,
     LoadsRequest,
@@ -28,6 +30,8 @@ from magnetar.common.control.control_pb2 import (
     SplitResponse,
     TakeRequest,
     TakeResponse,
+    TransactionStatusRequest,
+    TransactionStatusResponse,
     UnloadRequest,
     UnloadResponse,
 )
@@ -104,11 +108,22 @@ NON_PERSISTENT_TOPICS: Final = Method(
     "NonPersistentTopics", NonPersistentTopicsRequest, NonPersistentTopicsResponse, 5.0, 3, _UNHEARD
 )
 
+END_TRANSACTIONS: Final = Method("EndTransactions", EndTransactionsRequest, EndTransactionsResponse, 30.0)
+"""Idempotent, but not retried: the coordinator sends what is left with its next call. Callers shorten the
+deadline.
+"""
+
+TRANSACTION_STATUS: Final = Method(
+    "TransactionStatus", TransactionStatusRequest, TransactionStatusResponse, 3.0, 2, _UNHEARD
+)
+
 CALLERS: Final[CallerTable] = {
     HELLO.name: frozenset({Service.BROKER, Service.DISCOVERY, Service.ADMIN}),
     ASSIGN.name: frozenset({Service.BROKER, Service.DISCOVERY}),
     LOADS.name: frozenset({Service.BROKER, Service.DISCOVERY, Service.ADMIN}),
     NON_PERSISTENT_TOPICS.name: frozenset({Service.BROKER, Service.ADMIN}),
     **{each.name: frozenset({Service.BROKER}) for each in (TAKE, UNLOAD, SPLIT, MERGE, REPORT)},
+    END_TRANSACTIONS.name: frozenset({Service.BROKER}),
+    TRANSACTION_STATUS.name: frozenset({Service.BROKER}),
 }
 """The services that may call each method of the control plane."""

@@ -62,6 +62,7 @@ class Keys:
         "root",
         "tenants_prefix",
         "topics_prefix",
+        "transactions_prefix",
         "under_replicated_prefix",
     )
 
@@ -75,6 +76,7 @@ class Keys:
         self.default_resource_quota: Final = f"{self.root}default-resource-quota"
         self.topics_prefix: Final = f"{self.root}topics/"
         self.compacted_views_prefix: Final = f"{self.root}compacted-views/"
+        self.transactions_prefix: Final = f"{self.root}transactions/"
         self.ledgers_prefix: Final = f"{self.root}ledgers/"
         self.intents_prefix: Final = f"{self.root}intents/"
         self.offload_locations_prefix: Final = f"{self.root}offload-locations/"
@@ -216,6 +218,14 @@ class Keys:
     def creation_id_of_view(self, key: str) -> int:
         """Returns the creation id of a compacted view's key."""
         return int(self._parts("compacted-views", key, 1)[0])
+
+    def transaction_log_head(self, coordinator_id: int) -> str:
+        """Key of a transaction coordinator's head, written by its owner."""
+        return f"{self.transactions_prefix}{encode_id(coordinator_id)}"
+
+    def coordinator_id_of(self, key: str) -> int:
+        """Returns the coordinator id of a transaction log head's key."""
+        return int(self._parts("transactions", key, 1)[0])
 
     def offload_location(self, location: str) -> str:
         """Key of a location, given as a URI, that has objects of offloaded ledgers."""

@@ -61,6 +61,7 @@ class _ValueTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueType.V
     BOOKIE_MARK: _ValueType.ValueType  # 28
     LEDGER_DECISION: _ValueType.ValueType  # 29
     COMPACTED_VIEW: _ValueType.ValueType  # 32
+    TRANSACTION_LOG_HEAD: _ValueType.ValueType  # 33
 
 class ValueType(_ValueType, metaclass=_ValueTypeEnumTypeWrapper): ...
 
@@ -92,6 +93,7 @@ RESTORATION: ValueType.ValueType  # 27
 BOOKIE_MARK: ValueType.ValueType  # 28
 LEDGER_DECISION: ValueType.ValueType  # 29
 COMPACTED_VIEW: ValueType.ValueType  # 32
+TRANSACTION_LOG_HEAD: ValueType.ValueType  # 33
 Global___ValueType: _TypeAlias = ValueType  # noqa: Y015
 
 @_typing.final
@@ -2193,6 +2195,49 @@ class CompactedView(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CompactedView: _TypeAlias = CompactedView  # noqa: Y015
+
+@_typing.final
+class TransactionLogHead(_message.Message):
+    """The head of a transaction coordinator: the mutable part of its state in metadata, written by its owner alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    LOG_FIELD_NUMBER: _builtins.int
+    NEXT_NUMBER_FLOOR_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    RESTORED_MS_FIELD_NUMBER: _builtins.int
+    owner_epoch: _builtins.int
+    """incremented by each takeover"""
+    next_number_floor: _builtins.int
+    """every number that was given to a transaction is lower"""
+    created_ms: _builtins.int
+    restored_ms: _builtins.int
+    """restored_ms of the Restoration after which this log was begun; 0: none"""
+    @_builtins.property
+    def format(self) -> Global___Format: ...
+    @_builtins.property
+    def log(self) -> Global___LedgerRef:
+        """ledger with its transactions; absent until the first one"""
+
+    def __init__(
+        self,
+        *,
+        format: Global___Format | None = ...,
+        owner_epoch: _builtins.int = ...,
+        log: Global___LedgerRef | None = ...,
+        next_number_floor: _builtins.int = ...,
+        created_ms: _builtins.int = ...,
+        restored_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "log", b"log"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "format", b"format", "log", b"log", "next_number_floor", b"next_number_floor", "owner_epoch", b"owner_epoch", "restored_ms", b"restored_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionLogHead: _TypeAlias = TransactionLogHead  # noqa: Y015
 
 @_typing.final
 class TopicLedger(_message.Message):

@@ -36,6 +36,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     TOPIC_HEAD,
     TOPIC_LEDGER,
     TOPIC_POLICIES,
+    TRANSACTION_LOG_HEAD,
     UNDER_REPLICATED,
     BookieCookie,
     BookieMark,
@@ -67,6 +68,7 @@ from magnetar.common.metadata.metadata_pb2 import (
     TopicHead,
     TopicLedger,
     TopicPolicies,
+    TransactionLogHead,
     UnderReplicated,
     ValueType,
 )
@@ -104,6 +106,7 @@ __all__ = [
     "TopicHead",
     "TopicLedger",
     "TopicPolicies",
+    "TransactionLogHead",
     "UnderReplicated",
     "decode",
     "encode",
@@ -155,6 +158,7 @@ _TYPES: Final[dict[type[Message], ValueType.ValueType]] = {
     Restoration: RESTORATION,
     LedgerDecision: LEDGER_DECISION,
     CompactedView: COMPACTED_VIEW,
+    TransactionLogHead: TRANSACTION_LOG_HEAD,
 }
 
 Value: TypeAlias = (
@@ -185,6 +189,7 @@ Value: TypeAlias = (
     | Restoration
     | LedgerDecision
     | CompactedView
+    | TransactionLogHead
 )
 
 V = TypeVar(
@@ -216,6 +221,7 @@ V = TypeVar(
     Restoration,
     LedgerDecision,
     CompactedView,
+    TransactionLogHead,
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.command_parser import command_field
 from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import (
@@ -198,9 +199,18 @@ def ack_response(
     request_id: int,
     server_error: ServerError.ValueType | None = None,
     message: str | None = None,
+    *,
+    txn: TxnId | None = None,
 ) -> bytes:
+    """Answers Ack; with its transaction where the acknowledgement was in one."""
     return _command(
-        "ackResponse", consumer_id=consumer_id, request_id=request_id, error=server_error, message=message
+        "ackResponse",
+        consumer_id=consumer_id,
+        request_id=request_id,
+        error=server_error,
+        message=message,
+        txnid_least_bits=None if txn is None else txn.least,
+        txnid_most_bits=None if txn is None else txn.most,
     )
 
 
@@ -294,6 +304,39 @@ def get_schema(request_id: int, schema: Schema, schema_version: bytes) -> bytes:
 
 def get_or_create_schema(request_id: int, schema_version: bytes) -> bytes:
     return _command("getOrCreateSchemaResponse", request_id=request_id, schema_version=schema_version)
+
+
+def tc_client_connected(request_id: int) -> bytes:
+    """Answers TcClientConnect: this broker runs the coordinator."""
+    return _command("tcClientConnectResponse", request_id=request_id)
+
+
+def new_txn(request_id: int, txn: TxnId) -> bytes:
+    return _of_txn("newTxnResponse", request_id, txn)
+
+
+def partitions_added(request_id: int, txn: TxnId) -> bytes:
+    return _of_txn("addPartitionToTxnResponse", request_id, txn)
+
+
+def subscriptions_added(request_id: int, txn: TxnId) -> bytes:
+    return _of_txn("addSubscriptionToTxnResponse", request_id, txn)
+
+
+def txn_ended(request_id: int, txn: TxnId) -> bytes:
+    return _of_txn("endTxnResponse", request_id, txn)
+
+
+def txn_ended_on_partition(request_id: int, txn: TxnId) -> bytes:
+    return _of_txn("endTxnOnPartitionResponse", request_id, txn)
+
+
+def txn_ended_on_subscription(request_id: int, txn: TxnId) -> bytes:
+    return _of_txn("endTxnOnSubscriptionResponse", request_id, txn)
+
+
+def _of_txn(response: str, request_id: int, txn: TxnId) -> bytes:
+    return _command(response, request_id=request_id, txnid_least_bits=txn.least, txnid_most_bits=txn.most)
 
 
 def request_id_of(command: BaseCommand) -> int | None:

@@ -43,6 +43,10 @@ _CODES: Final[dict[type[Exception], ServerError.ValueType]] = {
     errors.ProducerFenced: ServerError.ProducerFenced,
     errors.EncryptionRequired: ServerError.MetadataError,  # as Apache Pulsar answers it
     errors.NotAllowed: ServerError.NotAllowedError,
+    errors.TransactionNotFound: ServerError.TransactionNotFound,
+    errors.InvalidTxnStatus: ServerError.InvalidTxnStatus,
+    errors.TransactionConflict: ServerError.TransactionConflict,
+    errors.TransactionCoordinatorNotFound: ServerError.TransactionCoordinatorNotFound,
     errors.IncompatibleSchema: ServerError.IncompatibleSchema,
     errors.InvalidPattern: ServerError.InvalidTopicName,  # as Apache Pulsar answers it
     errors.AuthenticationFailed: ServerError.AuthenticationError,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from magnetar.common.wire.varint import decode_varint
 
@@ -55,6 +56,14 @@ class SendRun:
 
 
 @dataclass(slots=True, eq=False)
+class TransactionalSends:
+    """A run of Sends that are all in the same transaction."""
+
+    txn: TxnId
+    sends: SendRun
+
+
+@dataclass(slots=True, eq=False)
 class AckRun:
     """Consecutive individual Acks of one consumer, of whole entries of one ledger, without request ids."""
 
@@ -89,7 +98,9 @@ class SendRejected:
 
 @dataclass(frozen=True, slots=True)
 class SendUnsupported(SendRejected):
-    """One Send that uses an unsupported feature: transactions, explicit message ids, oversized batches."""
+    """One Send that uses an unsupported feature: explicit message ids, oversized batches, half of a
+    transaction id.
+    """
 
 
 @dataclass(slots=True)
@@ -99,4 +110,4 @@ class Command:
     base_command: BaseCommand
 
 
-Event = SendRun | AckRun | AckGroup | SendRejected | Command
+Event = SendRun | TransactionalSends | AckRun | AckGroup | SendRejected | Command

@@ -8,7 +8,10 @@ All consecutive Sends of a producer in a received chunk become one SendRun. Thre
 - everything else goes to protobuf. It is the definition: the other two accept only what it would read alike.
 
     totalSize(4) commandSize(4) | 08 06  32 length  08 producer_id  10 sequence_id  [18 num_messages]
-    [30 highest_sequence_id]  [38 is_chunk]  [40 marker] | 0x0e01 CRC32-C(4) metadataSize(4) metadata payload
+    [20 txnid_least_bits  28 txnid_most_bits]  [30 highest_sequence_id]  [38 is_chunk]  [40 marker]
+    | 0x0e01 CRC32-C(4) metadataSize(4) metadata payload
+
+Sends in a transaction have an expression of their own, so that others pay nothing for them.
 """
 
 from __future__ import annotations
@@ -20,9 +23,16 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from magnetar.common.errors import ChecksumMismatch, MalformedFrame
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.checksum import COPY_BYTES_MAX, crc32c
 from magnetar.common.wire.command_parser import parse_command
-from magnetar.common.wire.events import Event, SendRejected, SendRun, SendUnsupported
+from magnetar.common.wire.events import (
+    Event,
+    SendRejected,
+    SendRun,
+    SendUnsupported,
+    TransactionalSends,
+)
 from magnetar.common.wire.frame import (
     BATCH_MESSAGES_MAX,
     ENTRY_HEADER_BYTES,
@@ -51,6 +61,14 @@ _SEND: Final = re.compile(
     re.DOTALL,
 )
 
+_SEND_IN_TRANSACTION: Final = re.compile(
+    rb"\x08\x06\x32([\x00-\x7f])\x08([\x80-\xff]{0,8}[\x00-\x7f])\x10([\x80-\xff]{0,8}[\x00-\x7f])"
+    rb"(?:\x18([\x80-\xff]{0,3}[\x00-\x7f]))?"
+    rb"\x20([\x80-\xff]{0,8}[\x00-\x7f])\x28([\x80-\xff]{0,8}[\x00-\x7f])"
+    rb"(?:\x30([\x80-\xff]{0,8}[\x00-\x7f]))?(?:\x38([\x00\x01]))?(?:\x40([\x00\x01]))?",
+    re.DOTALL,
+)
+
 
 _recurring: Final = lru_cache(maxsize=1024)(decode_varint)
 """Decodes recurring varints: producer ids and counts."""
@@ -69,6 +87,7 @@ class Send(NamedTuple):
     """The bytes after the sequence id if later Sends may differ only in that id; otherwise None."""
 
     refusal: str | None = None
+    txn: TxnId | None = None
 
 
 class _Shape(NamedTuple):
@@ -131,12 +150,25 @@ def take_send(send: Send, body: bytes, message_bytes_max: int, events: list[Even
     if not isinstance(entry, bytes):
         events.append(entry)
         return None
+    if send.txn is not None:
+        return _take_in(send.txn, send, entry, events)
     run = events[-1] if events else None
     if not (isinstance(run, SendRun) and _belongs(run, send)):
         run = SendRun(send.producer_id, [], [], None, None, send.is_chunk, send.marker, 0)
         events.append(run)
     _add(run, send, entry)
     return run
+
+
+def _take_in(txn: TxnId, send: Send, entry: bytes, events: list[Event]) -> SendRun:
+    """Adds a Send in a transaction to the run of its transaction at the end of `events`, or to a new one."""
+    last = events[-1] if events else None
+    if not (isinstance(last, TransactionalSends) and last.txn == txn and _belongs(last.sends, send)):
+        run = SendRun(send.producer_id, [], [], None, None, send.is_chunk, send.marker, 0)
+        last = TransactionalSends(txn, run)
+        events.append(last)
+    _add(last.sends, send, entry)
+    return last.sends
 
 
 def _same_shape(
@@ -200,7 +232,7 @@ def _parse_send(buffer: bytes, start: int, end: int) -> Send:
     """Parses the command at `buffer[start:end]`, which begins like a Send."""
     match = _SEND.fullmatch(buffer, start, end)
     if match is None:
-        return _parse_unusual(buffer[start:end])
+        return _parse_send_in_transaction(buffer, start, end)
     length, producer, sequence, count, highest, is_chunk, marker = match.groups()
     if length[0] != end - start - len(SEND_PREFIX) - 1:
         return _parse_unusual(buffer[start:end])
@@ -213,6 +245,26 @@ def _parse_send(buffer: bytes, start: int, end: int) -> Send:
     # The highest sequence id changes with the sequence id, so a Send with one has no shape.
     tail = buffer[match.end(3) : end] if highest is None else None
     return Send(_recurring(producer), sequence, message_count, highest or b"", is_chunk, marker, tail)
+
+
+def _parse_send_in_transaction(buffer: bytes, start: int, end: int) -> Send:
+    match = _SEND_IN_TRANSACTION.fullmatch(buffer, start, end)
+    if match is None:
+        return _parse_unusual(buffer[start:end])
+    length, producer, sequence, count, least, most, highest, is_chunk, marker = match.groups()
+    message_count = 1 if count is None else _message_count(_recurring(count))
+    if length[0] != end - start - len(SEND_PREFIX) - 1 or message_count > BATCH_MESSAGES_MAX:
+        return _parse_unusual(buffer[start:end])
+    return Send(
+        producer_id=_recurring(producer),
+        sequence=sequence,
+        message_count=message_count,
+        highest=highest or b"",
+        is_chunk=is_chunk == b"\x01",
+        marker=marker == b"\x01",
+        tail=buffer[match.end(3) : end] if highest is None else None,
+        txn=TxnId(_recurring(most), _recurring(least)),
+    )
 
 
 def _parse_unusual(encoded: bytes) -> Send:
@@ -233,6 +285,7 @@ def send_of(send: CommandSend) -> Send:
         marker=send.marker,
         tail=None,
         refusal=_refusal(send),
+        txn=TxnId(send.txnid_most_bits, send.txnid_least_bits) if send.HasField("txnid_least_bits") else None,
     )
 
 
@@ -244,8 +297,8 @@ def _message_count(count: int) -> int:
 
 def _refusal(send: CommandSend) -> str | None:
     """Returns why a well-formed Send is unsupported; refused, not ignored, since the client relies on it."""
-    if send.HasField("txnid_least_bits") or send.HasField("txnid_most_bits"):
-        return "messages in transactions are not supported by this version"
+    if send.HasField("txnid_least_bits") != send.HasField("txnid_most_bits"):
+        return "a Send with half of a transaction id: set both txnid_most_bits and txnid_least_bits"
     if send.HasField("message_id"):
         return "a Send with a message id of its own is only for shadow topics, which are not supported"
     if send.num_messages > BATCH_MESSAGES_MAX:

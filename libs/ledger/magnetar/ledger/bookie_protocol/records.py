@@ -38,6 +38,7 @@ def encode_run(run: Run, ref: LedgerRef, lac: int) -> Record:
         message_counts=run.message_counts,
         body_length=len(body),
         body_crc=checksum_body([body]),
+        txn=run.txn,
     )
     salt_record_header(header, WIRE_SALT)
     return Record(header=bytes(header), body=body)
@@ -95,4 +96,5 @@ def run_of(header: RecordHeader, body: bytes) -> Run:
         ledger_id=header.ledger_id,
         first_entry_id=header.first_entry_id,
         byte_length=header.body_length,
+        txn=header.txn,
     )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from magnetar.common.config.settings import setting
-from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +40,9 @@ class CompactionSettings:
     retain_null_key: bool = False
     """Whether messages without a key are kept (topicCompactionRetainNullKey)."""
 
-    is_aborted: Callable[[MessageMetadata], bool] | None = None
-    """Returns whether an entry belongs to an aborted transaction, by its metadata; such entries are left out
-    and shadow nothing. None: the topic has no transactions."""
+    is_aborted: Callable[[int, int], bool] | None = None
+    """Returns whether an entry belongs to an aborted transaction, by ledger id and entry id; such entries are
+    left out and shadow nothing. None: the topic has no transactions."""
 
     rewrite: bool = False
     """Whether the view is written anew as one segment, whatever it costs."""

@@ -28,7 +28,7 @@ from magnetar.ledger.compacted.entry_keys import (
 )
 from magnetar.ledger.compacted.key_hash import KeyHash
 from magnetar.ledger.compacted.latest_keys import ORDINAL_MAX, LatestKeys
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.ledger_store import RUN_TXN, Run
 from pyroaring import BitMap
 
 _MESSAGES_PER_STEP: Final = 64
@@ -75,7 +75,7 @@ class TailScan:
         pending: list[ChunkGroup],
         *,
         retain_null_key: bool,
-        is_aborted: Callable[[MessageMetadata], bool] | None = None,
+        is_aborted: Callable[[int, int], bool] | None = None,
     ) -> None:
         self.latest = LatestKeys()
         self.next_ordinal = 0
@@ -111,14 +111,19 @@ class TailScan:
         if (run.ledger_id, run.first_entry_id) != self._following:
             self._stretches.append(Stretch(Position(run.ledger_id, run.first_entry_id), self._entries))
         self._following = Position(run.ledger_id, run.last_entry_id + 1)
-        ordinary = not run.flags and self._is_aborted is None
+        ordinary = not run.flags & ~RUN_TXN
+        is_aborted = self._is_aborted if run.flags & RUN_TXN else None
+        first = run.first_entry_id - self._entries
         metadata = MessageMetadata()
         yield_at = self.next_ordinal + _MESSAGES_PER_STEP
         for entry in run.entries:
             ordinal = self.next_ordinal
             self._starts.add(ordinal)
             self._entries += 1
-            if ordinary and parse_single(entry, metadata):
+            if is_aborted is not None and is_aborted(run.ledger_id, first + self._entries - 1):
+                self.next_ordinal = ordinal + 1
+                self.messages += 1
+            elif ordinary and parse_single(entry, metadata):
                 self._add_single(ordinal, entry, metadata)
             else:
                 yield from self._examine(ordinal, entry, run.flags)
@@ -147,9 +152,7 @@ class TailScan:
         metadata = examined.metadata
         if examined.kind is EntryKind.MARKER:
             return
-        if self._is_aborted is not None and metadata is not None and self._is_aborted(metadata):
-            self.messages += 1
-        elif examined.kind is EntryKind.OPAQUE or metadata is None:
+        if examined.kind is EntryKind.OPAQUE or metadata is None:
             self.messages += 1
             self._kept.add(ordinal)
         elif examined.kind is EntryKind.SINGLE:

@@ -104,6 +104,20 @@ class AckState:
         bitmap = self._acked.get(ledger_id)
         return bitmap is not None and entry_id in bitmap
 
+    def acked_among(self, ledger_id: int, entry_ids: BitMap) -> BitMap:
+        """Returns those of these entries of one ledger that are acknowledged, wholly or in part."""
+        if ledger_id < self._mark_ledger:
+            return entry_ids
+        found = BitMap()
+        if ledger_id == self._mark_ledger:
+            found = entry_ids.copy()
+            found.remove_range(self._mark_entry + 1, ENTRY_IDS_MAX)
+        if ledger_id in self._acked:
+            found |= entry_ids & self._acked[ledger_id]
+        if self._partial and ledger_id in self._partial:
+            found |= entry_ids & BitMap(self._partial[ledger_id])
+        return found
+
     def ack(self, ledger_id: int, entry_id: int) -> bool:
         """Acknowledges one entry; returns False if it was acknowledged already or does not exist."""
         mark_ledger = self._mark_ledger
@@ -399,8 +413,12 @@ class AckState:
 
     def settle(self) -> None:
         """Ends loading: drops state of missing entries, counts the rest and advances the mark-delete
-        position.
+        position. A batch of which different records acknowledge all messages is an acknowledged entry.
         """
+        for ledger_id, batches in (self._partial or {}).items():
+            for entry_id, (bits, size) in batches.items():
+                if bits.bit_count() >= size:
+                    self._acked.setdefault(ledger_id, BitMap()).add(entry_id)
         for ledger_id in list(self._acked):
             span = self._spans.by_id.get(ledger_id)
             if span is None:

@@ -79,6 +79,7 @@ class Appender:
         "creation_id",
         "ctx",
         "current",
+        "held",
         "last_confirmed",
         "last_publish_ms",
         "ledgers",
@@ -115,6 +116,7 @@ class Appender:
         self.last_publish_ms = 0
         self.ledgers: list[OpenLedger] = []
         self.current: OpenLedger | None = None
+        self.held = False
         self.refused: StorageError | None = None
         self.blocked: StorageError | None = None
         self._pending: deque[Publish] | None = None
@@ -182,6 +184,8 @@ class Appender:
         self._kick()
 
     def _drain_queue(self) -> None:
+        if self.held:
+            return
         queue = self._queue
         while queue and self.current is not None:
             run, context = queue[0]
@@ -201,6 +205,29 @@ class Appender:
             self._appended(current, run, context)
         if self.current is not None:
             self.blocked = None
+
+    def report_to(
+        self,
+        on_confirmed: Callable[[list[Publish]], None],
+        on_refused: Callable[[list[Publish], StorageError], None],
+    ) -> None:
+        """Replaces the callbacks for confirmed and refused runs."""
+        self._on_confirmed, self._on_refused = on_confirmed, on_refused
+
+    def append_held(self, run: Run, context: object) -> None:
+        """Accepts a run that waits, and all later ones behind it, until `release`. Raises as `append`."""
+        current, self.current = self.current, None
+        try:
+            self.append(run, context)
+            self.held = True
+        finally:
+            self.current = current
+
+    def release(self) -> None:
+        """Appends the runs that were held."""
+        self.held = False
+        self._drain_queue()
+        self._kick()
 
     def block(self, error: StorageError) -> None:
         """Refuses new waiting publishes; those already waiting get a deadline."""

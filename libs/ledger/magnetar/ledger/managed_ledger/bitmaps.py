@@ -21,6 +21,20 @@ def first_hole(bitmap: BitMap, start: int) -> int:
     return low
 
 
+def last_hole(bitmap: BitMap, end: int) -> int:
+    """Returns the last number at or before `end` that is not in the bitmap; -1 without one."""
+    # Everything after `at` up to `end` is in the bitmap. The step doubles, then halves.
+    at, step = end, 1
+    while at >= 0 and bitmap.contains_range(max(at - step + 1, 0), at + 1):
+        at -= step
+        step *= 2
+    while at >= 0 and step > 1:
+        step //= 2
+        if bitmap.contains_range(max(at - step + 1, 0), at + 1):
+            at -= step
+    return max(at, -1)
+
+
 def ranges_in(bitmap: BitMap) -> Iterator[tuple[int, int]]:
     """Yields the ranges of a bitmap as (first, last), ascending. The bitmap must not change meanwhile."""
     if not bitmap:

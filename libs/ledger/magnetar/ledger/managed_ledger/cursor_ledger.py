@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from magnetar.common.errors import (
     Backpressure,
@@ -42,15 +43,31 @@ from magnetar.ledger.managed_ledger.cursor_records import (
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationRecord
 from magnetar.ledger.managed_ledger.delayed_index import DelayedChunk, DelayedIndex
 from magnetar.ledger.managed_ledger.intents import finish_quietly
-from magnetar.ledger.managed_ledger.new_cursor_ledger import NewCursorLedger
+from magnetar.ledger.managed_ledger.new_record_ledger import NewRecordLedger
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
-from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref
+from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 
 log = get_logger(__name__)
 
 Done = Callable[[StorageError | None], None]
 
-_Mark = tuple[Cursor, Position, int] | tuple[DeduplicationRecord, Position]
+
+class DerivedRecord(Protocol):
+    """State of the topic that flushes and snapshots include, such as that of deduplication."""
+
+    due: bool
+    durable_mark: Position
+
+    def take(self) -> tuple[list[bytes], Position]:
+        """Returns (entries of a change, the position that is durable with them)."""
+        ...
+
+    def take_for_snapshot(self, snapshot_id: int) -> tuple[list[bytes], Position]:
+        """Returns the same for a snapshot of the whole cursor ledger."""
+        ...
+
+
+_Mark = tuple[Cursor, Position, int] | tuple[DerivedRecord, Position]
 """A mark included in a flush, with the number of entries that the cursor has acknowledged."""
 
 _RETRY_S = 0.05
@@ -98,6 +115,7 @@ class CursorLedger:
         "next_cursor_id",
         "roll_wanted",
         "topic",
+        "transactions",
         "writer",
     )
 
@@ -121,6 +139,7 @@ class CursorLedger:
         self.roll_wanted = False
         self.deduplication: DeduplicationRecord | None = None
         self.delays: TopicDelays | None = None
+        self.transactions: DerivedRecord | None = None
         self._head = head
         self._cursors = cursors
         self._on_flushed = on_flushed
@@ -180,6 +199,12 @@ class CursorLedger:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self.ctx.config.cursor_flush_interval_s, self._on_timer)
 
+    def record(self, changes: Iterable[pb.Change], cursor: Cursor | None) -> None:
+        """Records changes of the topic's transactions, in order with those of cursors."""
+        self._records += changes
+        if cursor is not None:
+            self._touched.append(cursor)
+
     def _record(self, change: pb.Change, cursor: Cursor) -> None:
         self._records.append(change)
         self._touched.append(cursor)
@@ -192,8 +217,7 @@ class CursorLedger:
     @property
     def ref(self) -> LedgerRef | None:
         """The cursor ledger that the head names."""
-        head = self._head.decode()
-        return read_ref(head.cursor_ledger) if head.HasField("cursor_ledger") else None
+        return self._head.record_ledger
 
     @property
     def last_position(self) -> Position | None:
@@ -278,8 +302,10 @@ class CursorLedger:
 
     @property
     def _derived_due(self) -> bool:
-        return (self.deduplication is not None and self.deduplication.due) or (
-            self.delays is not None and self.delays.records.due
+        return (
+            (self.deduplication is not None and self.deduplication.due)
+            or (self.delays is not None and self.delays.records.due)
+            or (self.transactions is not None and self.transactions.due)
         )
 
     def _want_roll(self) -> None:
@@ -320,6 +346,10 @@ class CursorLedger:
             state, mark = self.deduplication.take()
             entries += state
             marks.append((self.deduplication, mark))
+        if self.transactions is not None and self.transactions.due:
+            state, mark = self.transactions.take()
+            entries += state
+            marks.append((self.transactions, mark))
         chunks: list[DelayedChunk] = []
         if self.delays is not None and self.delays.records.due:
             delayed, chunks = self.delays.records.take()
@@ -415,7 +445,8 @@ class CursorLedger:
         Raises OwnershipLost, or a retriable error: then the old ledger, if any, is still the topic's.
         """
         await self._head.sync()
-        new = NewCursorLedger(self.ctx, self.topic, self._head, self._on_confirmed, self._on_failed)
+        properties = {"topic": self.topic, "kind": "cursors"}
+        new = NewRecordLedger(self.ctx, self._head, properties, self._on_confirmed, self._on_failed)
         try:
             await new.create()
         except NotEnoughBookies as error:
@@ -437,11 +468,16 @@ class CursorLedger:
         if self.deduplication is not None:
             deduplication, mark = self.deduplication.take_for_snapshot(_SNAPSHOT_ID)
             marks.append((self.deduplication, mark))
+        transactions: list[bytes] = []
+        if self.transactions is not None:
+            transactions, mark = self.transactions.take_for_snapshot(_SNAPSHOT_ID)
+            marks.append((self.transactions, mark))
         entries = snapshot_entries(
             [cursor.snapshot(cursor.whole()) for cursor in cursors],
             snapshot_id=_SNAPSHOT_ID,
             next_cursor_id=self.next_cursor_id,
             deduplication=deduplication,
+            transactions=transactions,
         )
         chunks: list[DelayedChunk] = []
         if self.delays is not None:

@@ -15,6 +15,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -26,6 +27,21 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _TransactionAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransactionActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransactionAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMMIT: _TransactionAction.ValueType  # 0
+    ABORT: _TransactionAction.ValueType  # 1
+
+class TransactionAction(_TransactionAction, metaclass=_TransactionActionEnumTypeWrapper): ...
+
+COMMIT: TransactionAction.ValueType  # 0
+ABORT: TransactionAction.ValueType  # 1
+Global___TransactionAction: _TypeAlias = TransactionAction  # noqa: Y015
+
 @_typing.final
 class Entry(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -36,6 +52,7 @@ class Entry(_message.Message):
     DEDUPLICATION_CHUNK_FIELD_NUMBER: _builtins.int
     DELAYED_CHUNKS_AHEAD_FIELD_NUMBER: _builtins.int
     DELAYED_CHUNK_FIELD_NUMBER: _builtins.int
+    TRANSACTION_CHUNK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def changes(self) -> Global___Changes: ...
     @_builtins.property
@@ -48,6 +65,8 @@ class Entry(_message.Message):
     def delayed_chunks_ahead(self) -> Global___DelayedChunksAhead: ...
     @_builtins.property
     def delayed_chunk(self) -> Global___DelayedChunk: ...
+    @_builtins.property
+    def transaction_chunk(self) -> Global___TransactionChunk: ...
     def __init__(
         self,
         *,
@@ -57,12 +76,13 @@ class Entry(_message.Message):
         deduplication_chunk: Global___DeduplicationChunk | None = ...,
         delayed_chunks_ahead: Global___DelayedChunksAhead | None = ...,
         delayed_chunk: Global___DelayedChunk | None = ...,
+        transaction_chunk: Global___TransactionChunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "deduplication_chunk", b"deduplication_chunk", "delayed_chunk", b"delayed_chunk", "delayed_chunks_ahead", b"delayed_chunks_ahead", "record", b"record", "snapshot_chunk", b"snapshot_chunk", "snapshot_end", b"snapshot_end"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "deduplication_chunk", b"deduplication_chunk", "delayed_chunk", b"delayed_chunk", "delayed_chunks_ahead", b"delayed_chunks_ahead", "record", b"record", "snapshot_chunk", b"snapshot_chunk", "snapshot_end", b"snapshot_end", "transaction_chunk", b"transaction_chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "deduplication_chunk", b"deduplication_chunk", "delayed_chunk", b"delayed_chunk", "delayed_chunks_ahead", b"delayed_chunks_ahead", "record", b"record", "snapshot_chunk", b"snapshot_chunk", "snapshot_end", b"snapshot_end"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "deduplication_chunk", b"deduplication_chunk", "delayed_chunk", b"delayed_chunk", "delayed_chunks_ahead", b"delayed_chunks_ahead", "record", b"record", "snapshot_chunk", b"snapshot_chunk", "snapshot_end", b"snapshot_end", "transaction_chunk", b"transaction_chunk"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["changes", "snapshot_chunk", "snapshot_end", "deduplication_chunk", "delayed_chunks_ahead", "delayed_chunk"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["changes", "snapshot_chunk", "snapshot_end", "deduplication_chunk", "delayed_chunks_ahead", "delayed_chunk", "transaction_chunk"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -101,6 +121,8 @@ class Change(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     DELETE_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
+    PENDING_ACK_FIELD_NUMBER: _builtins.int
+    TRANSACTION_OUTCOME_FIELD_NUMBER: _builtins.int
     cursor_id: _builtins.int
     """unique in the topic, never used again"""
     sequence: _builtins.int
@@ -117,6 +139,12 @@ class Change(_message.Message):
     def delete(self) -> Global___Delete: ...
     @_builtins.property
     def properties(self) -> Global___Properties: ...
+    @_builtins.property
+    def pending_ack(self) -> Global___PendingAck: ...
+    @_builtins.property
+    def transaction_outcome(self) -> Global___TransactionOutcome:
+        """of the topic: cursor_id and sequence are 0"""
+
     def __init__(
         self,
         *,
@@ -127,12 +155,14 @@ class Change(_message.Message):
         reset: Global___Reset | None = ...,
         delete: Global___Delete | None = ...,
         properties: Global___Properties | None = ...,
+        pending_ack: Global___PendingAck | None = ...,
+        transaction_outcome: Global___TransactionOutcome | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "change", b"change", "create", b"create", "delete", b"delete", "properties", b"properties", "reset", b"reset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "change", b"change", "create", b"create", "delete", b"delete", "pending_ack", b"pending_ack", "properties", b"properties", "reset", b"reset", "transaction_outcome", b"transaction_outcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "change", b"change", "create", b"create", "cursor_id", b"cursor_id", "delete", b"delete", "properties", b"properties", "reset", b"reset", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "change", b"change", "create", b"create", "cursor_id", b"cursor_id", "delete", b"delete", "pending_ack", b"pending_ack", "properties", b"properties", "reset", b"reset", "sequence", b"sequence", "transaction_outcome", b"transaction_outcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["create", "acks", "reset", "delete", "properties"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["create", "acks", "reset", "delete", "properties", "pending_ack", "transaction_outcome"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
@@ -500,12 +530,15 @@ class SnapshotEnd(_message.Message):
     CURSORS_FIELD_NUMBER: _builtins.int
     NEXT_CURSOR_ID_FIELD_NUMBER: _builtins.int
     DEDUPLICATION_CHUNKS_FIELD_NUMBER: _builtins.int
+    TRANSACTION_CHUNKS_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.int
     chunks: _builtins.int
     cursors: _builtins.int
     next_cursor_id: _builtins.int
     deduplication_chunks: _builtins.int
     """that came between its own chunks and this"""
+    transaction_chunks: _builtins.int
+    """likewise, after those of deduplication"""
     def __init__(
         self,
         *,
@@ -514,10 +547,11 @@ class SnapshotEnd(_message.Message):
         cursors: _builtins.int = ...,
         next_cursor_id: _builtins.int = ...,
         deduplication_chunks: _builtins.int = ...,
+        transaction_chunks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "cursors", b"cursors", "deduplication_chunks", b"deduplication_chunks", "next_cursor_id", b"next_cursor_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "cursors", b"cursors", "deduplication_chunks", b"deduplication_chunks", "next_cursor_id", b"next_cursor_id", "snapshot_id", b"snapshot_id", "transaction_chunks", b"transaction_chunks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -654,3 +688,222 @@ class DelayedChunk(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DelayedChunk: _TypeAlias = DelayedChunk  # noqa: Y015
+
+@_typing.final
+class TxnId(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOST_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    most: _builtins.int
+    """the coordinator"""
+    least: _builtins.int
+    """the number that it gave"""
+    def __init__(
+        self,
+        *,
+        most: _builtins.int = ...,
+        least: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["least", b"least", "most", b"most"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnId: _TypeAlias = TxnId  # noqa: Y015
+
+@_typing.final
+class PendingAck(_message.Message):
+    """What a transaction acknowledges in the cursor once it is committed: entries and bits are added to those of
+    records before. A cumulative one is all up to the mark-delete position of `acks`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TXN_FIELD_NUMBER: _builtins.int
+    CUMULATIVE_FIELD_NUMBER: _builtins.int
+    ACKS_FIELD_NUMBER: _builtins.int
+    cumulative: _builtins.bool
+    @_builtins.property
+    def txn(self) -> Global___TxnId: ...
+    @_builtins.property
+    def acks(self) -> Global___AckState:
+        """without counts; the mark-delete position counts only for a cumulative one"""
+
+    def __init__(
+        self,
+        *,
+        txn: Global___TxnId | None = ...,
+        cumulative: _builtins.bool = ...,
+        acks: Global___AckState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "txn", b"txn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "cumulative", b"cumulative", "txn", b"txn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PendingAck: _TypeAlias = PendingAck  # noqa: Y015
+
+@_typing.final
+class TransactionOutcome(_message.Message):
+    """Settles the messages and the acknowledgements of a transaction in this topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TXN_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    LOW_WATERMARK_FIELD_NUMBER: _builtins.int
+    action: Global___TransactionAction.ValueType
+    low_watermark: _builtins.int
+    """of its coordinator, plus 1: no number below it is open; 0: not known"""
+    @_builtins.property
+    def txn(self) -> Global___TxnId: ...
+    def __init__(
+        self,
+        *,
+        txn: Global___TxnId | None = ...,
+        action: Global___TransactionAction.ValueType = ...,
+        low_watermark: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["txn", b"txn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "low_watermark", b"low_watermark", "txn", b"txn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionOutcome: _TypeAlias = TransactionOutcome  # noqa: Y015
+
+@_typing.final
+class TransactionChunk(_message.Message):
+    """A part of what the topic knows of transactions. As a change it adds to what is known; in a snapshot it replaces
+    that. Runs in transactions after `scan_from` say themselves which transaction they belong to.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    SCAN_FROM_FIELD_NUMBER: _builtins.int
+    ABORTED_FIELD_NUMBER: _builtins.int
+    LOW_WATERMARKS_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    COMPLETE_TO_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """from 0"""
+    chunks: _builtins.int
+    snapshot_id: _builtins.int
+    """of the snapshot that it is a part of; 0: it is a change"""
+    @_builtins.property
+    def scan_from(self) -> Global___Position:
+        """what is aborted up to here is in `aborted` of this or an earlier chunk"""
+
+    @_builtins.property
+    def aborted(self) -> _containers.RepeatedCompositeFieldContainer[Global___AckedEntries]: ...
+    @_builtins.property
+    def low_watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LowWatermark]: ...
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionOutcome]: ...
+    @_builtins.property
+    def open(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenTransaction]: ...
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___CursorPendingAck]: ...
+    @_builtins.property
+    def complete_to(self) -> Global___Position:
+        """in snapshots: every open transaction with entries up to here is in `open`"""
+
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        chunks: _builtins.int = ...,
+        snapshot_id: _builtins.int = ...,
+        scan_from: Global___Position | None = ...,
+        aborted: _abc.Iterable[Global___AckedEntries] | None = ...,
+        low_watermarks: _abc.Iterable[Global___LowWatermark] | None = ...,
+        outcomes: _abc.Iterable[Global___TransactionOutcome] | None = ...,
+        open: _abc.Iterable[Global___OpenTransaction] | None = ...,
+        pending: _abc.Iterable[Global___CursorPendingAck] | None = ...,
+        complete_to: Global___Position | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["complete_to", b"complete_to", "scan_from", b"scan_from"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "chunks", b"chunks", "complete_to", b"complete_to", "index", b"index", "low_watermarks", b"low_watermarks", "open", b"open", "outcomes", b"outcomes", "pending", b"pending", "scan_from", b"scan_from", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionChunk: _TypeAlias = TransactionChunk  # noqa: Y015
+
+@_typing.final
+class LowWatermark(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    BELOW_FIELD_NUMBER: _builtins.int
+    coordinator: _builtins.int
+    below: _builtins.int
+    """no number below it is open"""
+    def __init__(
+        self,
+        *,
+        coordinator: _builtins.int = ...,
+        below: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["below", b"below", "coordinator", b"coordinator"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LowWatermark: _TypeAlias = LowWatermark  # noqa: Y015
+
+@_typing.final
+class OpenTransaction(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TXN_FIELD_NUMBER: _builtins.int
+    BEGAN_MS_FIELD_NUMBER: _builtins.int
+    began_ms: _builtins.int
+    """since 1970 UTC, when the topic first heard of it"""
+    @_builtins.property
+    def txn(self) -> Global___TxnId: ...
+    def __init__(
+        self,
+        *,
+        txn: Global___TxnId | None = ...,
+        began_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["txn", b"txn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began_ms", b"began_ms", "txn", b"txn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTransaction: _TypeAlias = OpenTransaction  # noqa: Y015
+
+@_typing.final
+class CursorPendingAck(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CURSOR_ID_FIELD_NUMBER: _builtins.int
+    PENDING_ACK_FIELD_NUMBER: _builtins.int
+    cursor_id: _builtins.int
+    @_builtins.property
+    def pending_ack(self) -> Global___PendingAck: ...
+    def __init__(
+        self,
+        *,
+        cursor_id: _builtins.int = ...,
+        pending_ack: Global___PendingAck | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pending_ack", b"pending_ack"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor_id", b"cursor_id", "pending_ack", b"pending_ack"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CursorPendingAck: _TypeAlias = CursorPendingAck  # noqa: Y015

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from magnetar.common.errors import CursorLedgerMissing, DataCorruption, UnsupportedFormat
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import Action
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger.cursor import Cursor
@@ -19,6 +20,13 @@ from magnetar.ledger.managed_ledger.deduplication import DeduplicationLoader, De
 from magnetar.ledger.managed_ledger.delayed_chunks import chunk_content
 from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpans
+from magnetar.ledger.managed_ledger.pending_acks import PendingAck
+from magnetar.ledger.managed_ledger.transaction_records import (
+    TransactionLoader,
+    read_outcome,
+    read_pending,
+)
+from magnetar.ledger.managed_ledger.transaction_state import TransactionState
 
 log = get_logger(__name__)
 
@@ -33,6 +41,8 @@ class _HalfSnapshot:
     deduplication_chunks: int = 0
     deduplication: DeduplicationSnapshot | None = None
     deduplication_loader: DeduplicationLoader = field(default_factory=DeduplicationLoader)
+    transaction_chunks: int = 0
+    transactions: TransactionLoader = field(default_factory=lambda: TransactionLoader(TransactionState()))
     broken: bool = False
 
 
@@ -52,9 +62,15 @@ class CursorLoader:
         self._deduplication_loader = DeduplicationLoader()
         self.deduplication: DeduplicationSnapshot | None = None
         self.delayed: DelayedIndex | None = None
+        self._transactions: TransactionLoader | None = None
         self._now_ms = now_ms
         self._chunks_until = 0
         self._damage: DataCorruption | None = None
+
+    @property
+    def transactions(self) -> TransactionState | None:
+        """What the records say of transactions, None without any; their entries are to be scanned."""
+        return None if self._transactions is None else self._transactions.state
 
     def feed(self, entry_id: int, data: bytes) -> None:
         """Applies the next entry. Raises UnsupportedFormat for an entry of a later release."""
@@ -113,6 +129,8 @@ class CursorLoader:
             self._apply_end(entry.snapshot_end)
         elif kind == "deduplication_chunk":
             self._apply_deduplication(entry.deduplication_chunk)
+        elif kind == "transaction_chunk":
+            self._apply_transactions(entry.transaction_chunk)
         else:
             raise UnsupportedFormat(
                 f"{self._where} holds a record of a kind that this release does not know; run the release "
@@ -149,6 +167,19 @@ class CursorLoader:
             else:
                 self.deduplication = self._deduplication_loader.feed(chunk) or self.deduplication
 
+    def _apply_transactions(self, chunk: pb.TransactionChunk) -> None:
+        if chunk.snapshot_id:
+            half = self._half_of(chunk.snapshot_id)
+            half.transaction_chunks += 1
+            half.transactions.feed(chunk)
+        elif self._damage is None:
+            self._known_transactions().feed(chunk)
+
+    def _known_transactions(self) -> TransactionLoader:
+        if self._transactions is None:
+            self._transactions = TransactionLoader(TransactionState())
+        return self._transactions
+
     def _half_of(self, snapshot_id: int) -> _HalfSnapshot:
         if self._half is None or self._half.snapshot_id != snapshot_id:
             self._half = _HalfSnapshot(snapshot_id)
@@ -156,18 +187,30 @@ class CursorLoader:
 
     def _apply_end(self, end: pb.SnapshotEnd) -> None:
         half, self._half = self._half or _HalfSnapshot(end.snapshot_id), None
-        whole = (half.snapshot_id, half.chunks, len(half.cursors), half.deduplication_chunks) == (
-            end.snapshot_id,
-            end.chunks,
-            end.cursors,
-            end.deduplication_chunks,
-        )
+        whole = (
+            half.snapshot_id,
+            half.chunks,
+            len(half.cursors),
+            half.deduplication_chunks,
+            half.transaction_chunks,
+        ) == (end.snapshot_id, end.chunks, end.cursors, end.deduplication_chunks, end.transaction_chunks)
         if half.broken or not whole or (half.deduplication is None) == bool(end.deduplication_chunks):
             return
         self.deduplication = half.deduplication
         self._cursors = half.cursors
         self._next_cursor_id = end.next_cursor_id
         self._damage = None
+        self._transactions = half.transactions if half.transaction_chunks else None
+        if self._transactions is not None:
+            for action, acks in self._transactions.state.unapplied():
+                self._settle(action, acks)
+
+    def _settle(self, action: Action, acks: dict[int, PendingAck]) -> None:
+        """Acknowledges what a committed transaction acknowledged."""
+        if action is Action.COMMIT and self._cursors is not None:
+            for cursor_id, pending in acks.items():
+                if (cursor := self._cursors.get(cursor_id)) is not None:
+                    cursor.apply(pending.delta())
 
     def _apply_change(self, change: pb.Change) -> None:
         cursors = self._cursors
@@ -175,6 +218,12 @@ class CursorLoader:
             # The cursor is unknown: either a later snapshot contains it, or `finish` raises.
             return
         kind = change.WhichOneof("change")
+        if kind == "transaction_outcome":
+            txn, action, low_watermark = read_outcome(change.transaction_outcome)
+            state = self._known_transactions().state
+            state.raise_low_watermark(txn.most, low_watermark)
+            self._settle(action, state.settle(txn, action))
+            return
         if kind == "create":
             if change.cursor_id in cursors or change.cursor_id < self._next_cursor_id:
                 raise DataCorruption(f"cursor id {change.cursor_id} is created a second time")
@@ -196,11 +245,21 @@ class CursorLoader:
         if kind == "acks":
             cursor.apply(read_acks(change.acks))
         elif kind == "reset":
-            cursor.replace(read_position(change.reset.mark_delete))
+            mark_delete = read_position(change.reset.mark_delete)
+            cursor.replace(mark_delete)
+            if self._transactions is not None:
+                self._transactions.state.drop_acks(cursor.cursor_id, mark_delete)
+        elif kind == "pending_ack":
+            txn, pending = read_pending(change.pending_ack)
+            state = self._known_transactions().state
+            state.begin(txn, 0)
+            state.cursor(cursor.cursor_id).add(txn, pending)
         elif kind == "properties":
             cursor.properties = dict(change.properties.properties)
         elif kind == "delete":
             del cursors[change.cursor_id]
+            if self._transactions is not None:
+                self._transactions.state.forget_cursor(change.cursor_id)
         else:
             raise UnsupportedFormat(
                 f"{self._where} holds a change that this release does not know; run the release that wrote "

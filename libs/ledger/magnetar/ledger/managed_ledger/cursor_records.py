@@ -6,22 +6,19 @@ same cutting serves snapshots and change records, since a change is just a small
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from crc32c import crc32c
 from google.protobuf.message import DecodeError
-from magnetar.common.errors import DataCorruption, UnsupportedFormat
+from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger.ack_state import AckDelta
+from magnetar.ledger.managed_ledger.record_header import RecordFormat
 from pyroaring import BitMap
 
-MAGIC: Final = 0x4D43
-VERSION: Final = 1
-KNOWN_FEATURES: Final = 0
+FORMAT: Final = RecordFormat("cursor record", magic=0x4D43, version=1)
 
 ENTRY_BYTES_MAX: Final = 64 * 1024
 """Approximate maximum size of an entry in bytes; exceeded by at most one part of a state."""
@@ -29,8 +26,6 @@ ENTRY_BYTES_MAX: Final = 64 * 1024
 _PIECE_BYTES_MAX: Final = 16 * 1024
 _CONTAINER_IDS: Final = 65_536
 _ITEMS_MAX: Final = 2_000
-_HEADER: Final = struct.Struct(">HBBI")
-_CHECKED_PREFIX: Final = 4
 
 
 @dataclass(slots=True)
@@ -46,27 +41,12 @@ class CursorSnapshot:
 
 def encode_entry(entry: pb.Entry) -> bytes:
     """Encodes an entry with its header."""
-    body = entry.SerializeToString(deterministic=True)
-    prefix = struct.pack(">HBB", MAGIC, VERSION, 0)
-    return _HEADER.pack(MAGIC, VERSION, 0, crc32c(body, crc32c(prefix))) + body
+    return FORMAT.seal(entry.SerializeToString(deterministic=True))
 
 
 def decode_entry(data: bytes) -> pb.Entry:
     """Decodes an entry. Raises DataCorruption, or UnsupportedFormat for an entry of a later release."""
-    if len(data) < _HEADER.size:
-        raise DataCorruption(f"a cursor record has {len(data)} bytes, less than its header")
-    magic, version, features, checksum = _HEADER.unpack_from(data)
-    if magic != MAGIC:
-        raise DataCorruption(f"no cursor record: its magic is {magic:#06x}")
-    body = data[_HEADER.size :]
-    if crc32c(body, crc32c(data[:_CHECKED_PREFIX])) != checksum:
-        raise DataCorruption("a cursor record does not match its checksum")
-    if version != VERSION or features & ~KNOWN_FEATURES:
-        raise UnsupportedFormat(
-            f"a cursor record has version {version} and incompatible features {features:#x}; this release "
-            f"reads version {VERSION} and features {KNOWN_FEATURES:#x}. Run the release that wrote it, or a "
-            "newer one"
-        )
+    body = FORMAT.open(data)
     try:
         return pb.Entry.FromString(body)
     except DecodeError as error:
@@ -131,8 +111,9 @@ def snapshot_entries(
     snapshot_id: int,
     next_cursor_id: int,
     deduplication: Sequence[bytes] = (),
+    transactions: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """Encodes a whole snapshot as entries: cursor chunks, deduplication chunks, then the end mark."""
+    """Encodes a whole snapshot: chunks of cursors, deduplication and transactions, then the end mark."""
     entries = []
     chunk = pb.SnapshotChunk(snapshot_id=snapshot_id)
     size = count = 0
@@ -157,8 +138,10 @@ def snapshot_entries(
         cursors=count,
         next_cursor_id=next_cursor_id,
         deduplication_chunks=len(deduplication),
+        transaction_chunks=len(transactions),
     )
     entries += deduplication
+    entries += transactions
     entries.append(encode_entry(pb.Entry(snapshot_end=end)))
     return entries
 
@@ -167,15 +150,25 @@ def read_position(position: pb.Position) -> Position:
     return Position(position.ledger_id, position.entry_id)
 
 
+def read_bitmap(data: bytes) -> BitMap:
+    """Decodes a bitmap of entry ids. Raises DataCorruption."""
+    try:
+        return BitMap.deserialize(data)
+    except ValueError as error:
+        raise DataCorruption(f"a cursor record holds no roaring bitmap: {error}") from error
+
+
+def acked_entries(ledger_id: int, entry_ids: BitMap) -> Iterator[pb.AckedEntries]:
+    """Encodes entries of a ledger in parts of limited size."""
+    for serialized in _bitmap_pieces(entry_ids):
+        yield pb.AckedEntries(ledger_id=ledger_id, entry_ids=serialized)
+
+
 def read_acks(state: pb.AckState) -> AckDelta:
     """Decodes a part of a state. Raises DataCorruption for an invalid bitmap."""
     delta = AckDelta(read_position(state.mark_delete))
     for acked in state.acked:
-        try:
-            bitmap = BitMap.deserialize(acked.entry_ids)
-        except ValueError as error:
-            raise DataCorruption(f"a cursor record holds no roaring bitmap: {error}") from error
-        delta.acked.setdefault(acked.ledger_id, BitMap()).update(bitmap)
+        delta.acked.setdefault(acked.ledger_id, BitMap()).update(read_bitmap(acked.entry_ids))
     for batch in state.partial:
         bits = int.from_bytes(batch.acked, "little")
         delta.partial.setdefault(batch.ledger_id, {})[batch.entry_id] = (bits, batch.batch_size)
@@ -211,8 +204,7 @@ def _cut(delta: AckDelta) -> Iterator[pb.AckState]:
 
 def _pieces(delta: AckDelta) -> Iterator[pb.AckedEntries | pb.PartialBatch | pb.DeliveryCounts]:
     for ledger_id, bitmap in delta.acked.items():
-        for serialized in _bitmap_pieces(bitmap):
-            yield pb.AckedEntries(ledger_id=ledger_id, entry_ids=serialized)
+        yield from acked_entries(ledger_id, bitmap)
     for ledger_id, batches in delta.partial.items():
         for batch_entry_id, (bits, batch_size) in batches.items():
             yield pb.PartialBatch(

@@ -15,7 +15,7 @@ from magnetar.ledger.ledger_store import LedgerReader, LedgerRef
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.delayed_chunks import chunks_ahead, decode_chunk
 from magnetar.ledger.managed_ledger.delayed_index import DelayedChunk, DelayedIndex
-from magnetar.ledger.managed_ledger.new_cursor_ledger import NewCursorLedger
+from magnetar.ledger.managed_ledger.new_record_ledger import NewRecordLedger
 
 log = get_logger(__name__)
 
@@ -106,7 +106,7 @@ class DelayedRecords:
 
     # Moving to a new cursor ledger
 
-    async def copy_to(self, new: NewCursorLedger, moved: dict[DelayedChunk, int]) -> None:
+    async def copy_to(self, new: NewRecordLedger, moved: dict[DelayedChunk, int]) -> None:
         """Copies the stored chunks to a new cursor ledger; adds each one's new entry id to `moved`.
 
         Chunks written meanwhile are included, so none is missing on return. Raises the new ledger's errors.

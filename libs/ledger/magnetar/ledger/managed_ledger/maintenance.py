@@ -46,7 +46,7 @@ async def maintain(
                 lose(error)
             except (MetadataError, StorageError) as error:
                 log.warning("managed ledger maintenance failed", topic=topic, error=str(error))
-                if appender.current is None:
+                if appender.current is None or appender.held:
                     if not isinstance(error, StorageError):
                         error = LogFailed(f"{topic} has no ledger to write to: {error}")
                     appender.block(error)

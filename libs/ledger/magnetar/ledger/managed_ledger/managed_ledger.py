@@ -8,12 +8,14 @@ performs all metadata operations, one step at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from magnetar.common.errors import LedgerClosed, MetadataError, StorageError, TopicTerminated
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger import storage_reads, topic_head, trimming
 from magnetar.ledger.managed_ledger.appender import Appender, Publish, Step
 from magnetar.ledger.managed_ledger.context import (
@@ -28,6 +30,7 @@ from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts, TopicCache
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.maintenance import maintain
+from magnetar.ledger.managed_ledger.pending_acks import PendingAck
 from magnetar.ledger.managed_ledger.takeover import TakenOver
 from magnetar.ledger.managed_ledger.topic_compaction import TopicCompaction
 from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
@@ -35,6 +38,8 @@ from magnetar.ledger.managed_ledger.topic_deduplication import TopicDeduplicatio
 from magnetar.ledger.managed_ledger.topic_delays import TopicDelays
 from magnetar.ledger.managed_ledger.topic_head import EditT, RaisedEpoch
 from magnetar.ledger.managed_ledger.topic_offload import TopicOffload
+from magnetar.ledger.managed_ledger.topic_transactions import Ended, TopicTransactions, ignore_end
+from magnetar.ledger.managed_ledger.transaction_state import TransactionState
 
 log = get_logger(__name__)
 
@@ -42,8 +47,10 @@ log = get_logger(__name__)
 class ManagedLedger(TopicOffload):
     """One loaded topic's storage; created by `open_managed_ledger`, used on one event loop.
 
-    `deduplication` holds its deduplication state. `max_read_position` limits reads below the last confirmed
-    position (for transactions); None: no limit.
+    `deduplication` holds its deduplication state, `transactions` its transactions; None if there never were
+    any. `max_read_position` limits reads to what is before the first open transaction; None: no limit.
+    `on_transaction_ended` is called for each transaction that ended here, once it is durable and more may be
+    readable; the topic sets it.
     """
 
     __slots__ = (
@@ -55,9 +62,12 @@ class ManagedLedger(TopicOffload):
         "_doomed",
         "_listener",
         "_maintenance",
+        "_transactions",
         "_waiting_for_drain",
+        "append",
         "deduplication",
         "max_read_position",
+        "on_transaction_ended",
         "properties",
         "retention",
         "terminated",
@@ -74,6 +84,7 @@ class ManagedLedger(TopicOffload):
         self.topic_epoch = head.topic_epoch
         self.properties = dict(head.properties)
         self.max_read_position: Position | None = None
+        self.on_transaction_ended: Ended = ignore_end
         self.retention = trimming.NO_RETENTION
         self._cache: TopicCache | None = None
         self._compaction = (
@@ -96,6 +107,13 @@ class ManagedLedger(TopicOffload):
             on_refused=listener.on_refused,
             on_closed=self.trim,
         )
+        self.append: Callable[[Run, object], None] = self._appender.append
+        """Accepts a run; the listener gets it with the second argument once it is durable. A plain call that
+        never waits and never calls back from inside; sets the run's publish time and first index. While no
+        ledger is open the run queues, within a limit. Raises LogFull, LogFailed, Backpressure or
+        OwnershipLost at once, and TransactionNotAllowed for a run in a transaction that is over; then the run
+        was not accepted. Before the first run in a transaction `use_transactions` has to be called.
+        """
         self._cursors = TopicCursors(name, topic.spans, topic.cursors)
         self._cursor_ledger = self._cursors.ledger = CursorLedger(
             ctx,
@@ -108,6 +126,9 @@ class ManagedLedger(TopicOffload):
             delayed=topic.delayed,
         )
         self.deduplication = TopicDeduplication(self._cursor_ledger, topic.deduplication)
+        self._transactions: TopicTransactions | None = None
+        if topic.transactions is not None:
+            self._begin_transactions(topic.transactions)
         self.terminated = head.HasField("terminated")
         if self.terminated:
             self.seal()
@@ -123,14 +144,6 @@ class ManagedLedger(TopicOffload):
     def confirmed_index(self) -> int:
         """Index of the first unconfirmed message, or of the next one."""
         return self._appender.confirmed_index
-
-    def append(self, run: Run, context: object) -> None:
-        """Accepts a run; the listener gets it with `context` once it is durable. A plain call that never
-        waits and never calls back from inside; sets the run's publish time and first index. While no ledger
-        is open the run queues, within a limit. Raises LogFull, LogFailed, Backpressure or OwnershipLost at
-        once; then the run was not accepted.
-        """
-        self._appender.append(run, context)
 
     def prepare(self) -> None:
         """Opens a ledger in advance of an expected run."""
@@ -172,6 +185,10 @@ class ManagedLedger(TopicOffload):
         spans = self._spans.spans
         return Position(spans[0].ref.id, -1) if spans else self._appender.last_confirmed
 
+    def next_stored(self, after: Position) -> Position | None:
+        """Returns the first existing entry after `after`, also beyond the read limit."""
+        return self._spans.next_within(after, self._appender.last_confirmed)
+
     def next_position(self, after: Position) -> Position | None:
         """Returns the first existing entry after `after`; None if there is none up to the read limit."""
         return self._spans.next_within(after, self.read_limit())
@@ -188,13 +205,16 @@ class ManagedLedger(TopicOffload):
             cache.count_cached(run)
         return run
 
-    async def read(self, start: Position, entries_max: int, bytes_max: int) -> ReadResult:
-        """Reads entries from the first existing one at or after `start` up to the read limit, across ledgers.
+    async def read(
+        self, start: Position, entries_max: int, bytes_max: int, *, uncommitted: bool = False
+    ) -> ReadResult:
+        """Reads entries from the first existing one at or after `start` up to the read limit, across ledgers;
+        with `uncommitted` up to the last durable one. Entries of aborted transactions are among them.
 
         Returns at least one entry if one exists, however large. Raises NoSuchLedger, EntryUnknown, LogFailed;
         EntryUnreadable only if entries have several copies, one of which may recover.
         """
-        limit = self.read_limit()
+        limit = self._appender.last_confirmed if uncommitted else self.read_limit()
         result = await storage_reads.read(self._reads(), self._spans, start, limit, entries_max, bytes_max)
         if result.runs:
             if self._cache is None:
@@ -250,6 +270,36 @@ class ManagedLedger(TopicOffload):
             self._compaction = TopicCompaction(_CompactedTopic(self), self._head, None)
         return self._compaction
 
+    # Transactions
+
+    @property
+    def transactions(self) -> TopicTransactions | None:
+        """The topic's transactions; None if there never were any."""
+        return self._transactions
+
+    def use_transactions(self) -> TopicTransactions:
+        """Returns `transactions`, created if necessary for a first one."""
+        return self._transactions or self._begin_transactions(None)
+
+    def _begin_transactions(self, state: TransactionState | None) -> TopicTransactions:
+        transactions = self._transactions = TopicTransactions(_TransactionalTopic(self), state)
+        self._cursor_ledger.transactions = transactions.record
+        self._appender.report_to(self._on_confirmed_in_transactions, self._on_refused_in_transactions)
+        self.append = transactions.append
+        if state is None:
+            transactions.introduce()
+        return transactions
+
+    def _on_confirmed_in_transactions(self, publishes: list[Publish]) -> None:
+        if self._transactions is not None and self._lost is None:
+            self._transactions.confirmed(publishes)
+        self._on_confirmed(publishes)
+
+    def _on_refused_in_transactions(self, publishes: list[Publish], error: StorageError) -> None:
+        if self._transactions is not None:
+            self._transactions.refused(publishes)
+        self._listener.on_refused(publishes, error)
+
     # Cursors
 
     @property
@@ -290,13 +340,19 @@ class ManagedLedger(TopicOffload):
     async def delete_cursor(self, name: str) -> None:
         """Deletes a cursor; confirmed on return if durable. Raises SubscriptionNotFound, StorageError."""
         self._check_serving()
+        cursor = self._cursors.by_name.get(name)
         await self._cursors.delete(name)
+        if self._transactions is not None and cursor is not None:
+            self._transactions.forget_cursor(cursor)
         self.trim()
 
     async def reset_cursor(self, cursor: Cursor, position: Position) -> None:
         """Moves the cursor to `position` and drops its acknowledgements (seek); confirmed on return."""
         self._check_serving()
-        await self._cursors.reset(cursor, self._clamp(position, cursor.reads_view))
+        target = self._clamp(position, cursor.reads_view)
+        if self._transactions is not None:
+            self._transactions.settle_cursor(cursor, target)
+        await self._cursors.reset(cursor, target)
 
     async def describe_cursor(self, cursor: Cursor, properties: dict[str, str]) -> None:
         """Replaces a cursor's properties; confirmed on return. Raises as `delete_cursor`."""
@@ -377,11 +433,15 @@ class ManagedLedger(TopicOffload):
             needed = self.deduplication.holds_back(self._cursors.slowest())
             if self._compaction is not None:
                 needed = self._compaction.holds_back(needed)
+            if self._transactions is not None:
+                needed = self._transactions.holds_back(needed)
             now_ms = self._ctx.clock.wall_ms()
             removed = trimming.take_off(self._spans, self._cursors.by_name, needed, self.retention, now_ms)
             if removed:
                 if self.delays is not None:
                     self.delays.trimmed(removed[-1].ref.id + 1)
+                if self._transactions is not None:
+                    self._transactions.trimmed(removed[-1].ref.id + 1)
                 self._doomed = [*(self._doomed or ()), *removed]
                 self._kick()
 
@@ -484,6 +544,8 @@ class ManagedLedger(TopicOffload):
         try:
             await self._drained()
             self._appender.retire()
+            if self._transactions is not None:
+                self._transactions.leave()
             if self._lost is None:
                 self._cursor_ledger.leave()  # runs beside the ledger's closing, because requests are waiting
             self._kick()
@@ -503,6 +565,8 @@ class ManagedLedger(TopicOffload):
         self._lost = error
         self._appender.stop(error)
         self._appender.retire()
+        if self._transactions is not None:
+            self._transactions.fail(error)
         self._cursor_ledger.fail(error)
         self._head.fail_edits(error)
         self._fail_leaving(error)
@@ -566,6 +630,11 @@ class _CompactedTopic:
     def read_limit(self) -> Position:
         return self._ledger.read_limit()
 
+    @property
+    def is_aborted(self) -> Callable[[int, int], bool] | None:
+        transactions = self._ledger.transactions
+        return None if transactions is None else transactions.is_aborted
+
     def context(self) -> ManagedLedgerContext:
         return self._ledger._appender.ctx
 
@@ -577,3 +646,58 @@ class _CompactedTopic:
 
     def trim(self) -> None:
         self._ledger.trim()
+
+
+class _TransactionalTopic:
+    """A managed ledger as its transactions see it; implements `topic_transactions.TransactionalTopic`."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: ManagedLedger) -> None:
+        self._ledger = ledger
+
+    @property
+    def name(self) -> str:
+        return self._ledger.name
+
+    @property
+    def last_confirmed(self) -> Position:
+        return self._ledger.last_confirmed
+
+    def now_ms(self) -> int:
+        return self._ledger._ctx.clock.wall_ms()
+
+    def append(self, run: Run, context: object) -> None:
+        self._ledger._appender.append(run, context)
+
+    def append_held(self, run: Run, context: object) -> None:
+        self._ledger._appender.append_held(run, context)
+
+    def release(self) -> None:
+        self._ledger._appender.release()
+
+    def block(self, error: StorageError) -> None:
+        self._ledger._appender.block(error)
+
+    def record(self, changes: Sequence[pb.Change], cursor: Cursor | None) -> None:
+        self._ledger._cursor_ledger.record(changes, cursor)
+
+    def flush(self, done: Done) -> None:
+        self._ledger.flush_cursors(done)
+
+    def flush_soon(self) -> None:
+        self._ledger._cursor_ledger.flush_soon()
+
+    def limit(self, position: Position | None) -> None:
+        self._ledger.max_read_position = position
+
+    def cursor(self, cursor_id: int) -> Cursor | None:
+        cursors = self._ledger._cursors.by_name.values()
+        return next((each for each in cursors if each.durable and each.cursor_id == cursor_id), None)
+
+    def ended(self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None:
+        self._ledger.on_transaction_ended(txn, action, acks)
+
+    def last_before(self, position: Position) -> Position | None:
+        earlier = [span for span in self._ledger.spans.spans if span.ref.id < position.ledger_id]
+        return earlier[-1].last_position if earlier else None

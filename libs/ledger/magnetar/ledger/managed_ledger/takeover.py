@@ -37,14 +37,16 @@ from magnetar.ledger.managed_ledger.intents import finish_quietly
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.offload_progress import note
 from magnetar.ledger.managed_ledger.open_ledger import closing_ops
+from magnetar.ledger.managed_ledger.record_replay import replay_records
 from magnetar.ledger.managed_ledger.span_reads import SpanReads
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref
+from magnetar.ledger.managed_ledger.transaction_scan import scan_transactions
+from magnetar.ledger.managed_ledger.transaction_state import TransactionState
 from magnetar.ledger.managed_ledger.view_record import load_view
 
 log = get_logger(__name__)
 
 _ATTEMPTS_MAX = 5
-_READ_BYTES_MAX = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class TakenOver:
     deduplication: DeduplicationSnapshot | None = None
     delayed: DelayedIndex | None = None
     view: View | None = None
+    transactions: TransactionState | None = None
 
 
 async def take_over(
@@ -94,15 +97,30 @@ async def take_over(
     next_cursor_id = 1
     deduplication: DeduplicationSnapshot | None = None
     delayed: DelayedIndex | None = None
+    transactions: TransactionState | None = None
     if value.HasField("cursor_ledger"):
         loader = await _read_cursor_ledger(ctx, name, read_ref(value.cursor_ledger), spans)
         cursors, next_cursor_id = loader.finish()
         deduplication, delayed = loader.deduplication, loader.delayed
+        transactions = loader.transactions
+        if transactions is not None:
+            await scan_transactions(reads, spans, transactions)
     last = Position(value.last_ledger_id or -1, value.last_entry_id if value.last_ledger_id else -1)
     if spans.spans:
         last = max(last, spans.spans[-1].last_position)
     view = await load_view(ctx, name, value)
-    return TakenOver(head, spans, cursors, next_cursor_id, next_index, last, deduplication, delayed, view)
+    return TakenOver(
+        head,
+        spans,
+        cursors,
+        next_cursor_id,
+        next_index,
+        last,
+        deduplication=deduplication,
+        delayed=delayed,
+        view=view,
+        transactions=transactions,
+    )
 
 
 async def _claim(
@@ -278,16 +296,5 @@ async def _read_cursor_ledger(
             "from 'earliest'; restore the ledger, or delete the topic"
         ) from error
     loader = CursorLoader(name, ref.id, spans, ctx.clock.wall_ms())
-    at = 0
-    while at <= closed.last_entry_id:
-        try:
-            runs = await reader.read(at, closed.last_entry_id, _READ_BYTES_MAX)
-        except EntryUnreadable as error:
-            loader.damaged(at, str(error))
-            at += 1
-            continue
-        for run in runs:
-            for number, data in enumerate(run.entries):
-                loader.feed(run.first_entry_id + number, data)
-            at = run.last_entry_id + 1
+    await replay_records(reader, closed, loader.feed, loader.damaged)
     return loader

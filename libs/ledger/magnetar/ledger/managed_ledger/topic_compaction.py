@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
 from magnetar.common.errors import (
@@ -73,6 +73,11 @@ class CompactedTopic(Protocol):
 
     def read_limit(self) -> Position:
         """The last position that may be dispatched."""
+        ...
+
+    @property
+    def is_aborted(self) -> Callable[[int, int], bool] | None:
+        """Returns whether an entry belongs to an aborted transaction; None: there are no transactions."""
         ...
 
     def context(self) -> ManagedLedgerContext:
@@ -263,6 +268,8 @@ class TopicCompaction:
         ctx = topic.context()
         began = ctx.clock.monotonic()
         limit = min(limit, topic.read_limit())
+        if topic.is_aborted is not None:
+            settings = replace(settings, is_aborted=topic.is_aborted)
         before = view = self._view or _no_view(ctx, topic.name, settings)
         run = CompactionRun(
             ctx,

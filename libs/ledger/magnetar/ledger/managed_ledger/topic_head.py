@@ -1,8 +1,6 @@
 """A topic's head key: the mutable part of its metadata, written only by its owner.
 
-Every write is guarded by the head's version as known to the owner. Only takeovers and the owner write it, so
-an unexpected version means that the topic has another owner (storage contract, section 4). The value is kept
-encoded: most loaded topics never use it again.
+The value is kept encoded: most loaded topics never use it again.
 """
 
 from __future__ import annotations
@@ -11,19 +9,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from magnetar.common.errors import (
-    MagnetarError,
-    MetadataError,
-    OwnershipLost,
-    StorageError,
-    UnknownOutcome,
-    VersionMismatch,
-)
+from magnetar.common.errors import MagnetarError, StorageError
 from magnetar.common.metadata.store import MetadataStore, Op, Put
 from magnetar.common.metadata.values import TERMINATED, TopicHead, decode, encode
 from magnetar.common.metadata.values import LedgerRef as RefValue
 from magnetar.common.naming.position import Position
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.managed_ledger.guarded_key import GuardedKey
 
 HeadEdit = Callable[[TopicHead], None]
 """Changes a copy of the head, which is then written."""
@@ -34,17 +26,13 @@ PropertiesChange = Callable[[dict[str, str]], dict[str, str]]
 """Computes a topic's new properties; may be called again. A MagnetarError leaves them unchanged."""
 
 
-class TopicHeadKey:
+class TopicHeadKey(GuardedKey):
     """The head, as known to its owner."""
 
-    __slots__ = ("_edits", "_expected", "_metadata", "key", "value", "version")
+    __slots__ = ("_edits",)
 
     def __init__(self, metadata: MetadataStore, key: str, value: bytes, version: int) -> None:
-        self._metadata = metadata
-        self.key = key
-        self.value = value
-        self.version = version
-        self._expected: bytes | None = None
+        super().__init__(metadata, key, value, version)
         self._edits: list[tuple[HeadEdit, asyncio.Future[None]]] | None = None
 
     def decode(self) -> TopicHead:
@@ -53,8 +41,7 @@ class TopicHeadKey:
 
     def put(self, head: TopicHead) -> Put:
         """Returns the guarded write of a changed head; call `sync` first."""
-        assert self._expected is None, "the head's version is known"
-        return Put(self.key, encode(head), self.version)
+        return self.put_value(encode(head))
 
     @property
     def edits_wait(self) -> bool:
@@ -88,60 +75,23 @@ class TopicHeadKey:
             if not done.done():
                 done.set_exception(error)
 
-    def written(self, put: Put) -> None:
-        """Records that `put` was committed in another component's transaction, whose revision is unknown."""
-        self.value = self._expected = put.value
-
-    async def sync(self) -> None:
-        """Ensures that the head's version is known. Raises OwnershipLost, or MetadataError."""
-        if self._expected is None:
-            return
-        found = await self._metadata.get(self.key)
-        if found is None or found.value != self._expected:
-            raise OwnershipLost(f"{self.key} was changed by another owner")
-        self.version = found.version
-        self._expected = None
-
     async def commit(self, head: TopicHead, ops: Sequence[Op] = ()) -> None:
-        """Write the head with `ops` in one transaction.
+        """Writes the head with `ops` in one transaction. Raises as `commit_put`."""
+        await self.commit_put(self.put(head), ops)
 
-        Raises OwnershipLost when the head has another version, VersionMismatch when a guard among `ops`
-        fails, MetadataError when nothing was written.
-        """
-        put = self.put(head)
-        try:
-            self.version = await self._metadata.commit([put, *ops])
-        except UnknownOutcome:
-            await self._resolve(put)
-        except VersionMismatch as error:
-            raise self.explain(error) from error
-        self.value = put.value
+    # The head as the name of a ledger of records: `new_record_ledger.RecordLedgerHead`
 
-    def explain(self, error: VersionMismatch) -> MetadataError | OwnershipLost:
-        """Returns the error of a failed guard: OwnershipLost for the head's own guard."""
-        if error.key == self.key:
-            return OwnershipLost(f"the topic has another owner: {error}")
-        return error
+    @property
+    def record_ledger(self) -> LedgerRef | None:
+        """The topic's cursor ledger; None before its first one."""
+        head = self.decode()
+        return read_ref(head.cursor_ledger) if head.HasField("cursor_ledger") else None
 
-    async def unknown(self) -> OwnershipLost | None:
-        """Resolves a head transaction of unknown outcome; returns if it did not happen.
-
-        If it did, its results are unknown, and the topic must be loaded again.
-        """
-        found = await self._metadata.get(self.key)
-        if found is not None and found.version == self.version:
-            return None
-        return OwnershipLost(f"{self.key} changed in a transaction whose outcome is unknown")
-
-    async def _resolve(self, put: Put) -> None:
-        found = await self._metadata.get(self.key)
-        # Compare the version first: a transaction may leave the head's value unchanged and write other keys.
-        if found is not None and found.version == self.version:
-            raise MetadataError(f"writing {self.key} had no effect; trying again is safe")
-        if found is not None and found.value == put.value:
-            self.version = found.version
-        else:
-            raise OwnershipLost(f"{self.key} was changed by another owner")
+    async def name_record_ledger(self, ref: LedgerRef, ops: Sequence[Op]) -> None:
+        """Makes `ref` the topic's cursor ledger. Raises as `commit`."""
+        head = self.decode()
+        head.cursor_ledger.CopyFrom(ref_value(ref))
+        await self.commit(head, ops)
 
 
 def ref_value(ref: LedgerRef) -> RefValue:

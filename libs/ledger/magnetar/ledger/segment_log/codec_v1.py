@@ -20,6 +20,7 @@ from typing import Final
 
 from crc32c import crc32c
 from magnetar.common.errors import UnsupportedFormat
+from magnetar.common.naming.txn_id import TxnId
 
 FORMAT_VERSION: Final = 1
 KNOWN_FEATURES: Final = 0
@@ -57,11 +58,16 @@ LAYOUT_EQUAL_LENGTHS: Final = 1
 """Layout bit: all entries have the header's entry length, and there is no array of lengths."""
 LAYOUT_SINGLE_MESSAGES: Final = 2
 """Layout bit: every entry is one message, and there is no array of counts."""
+LAYOUT_TRANSACTION: Final = 4
+"""Layout bit: the entries belong to a transaction, whose id follows the arrays. Releases that do not know it
+refuse the record, so that they never take an aborted message for a plain one.
+"""
 
 _GROUP = struct.Struct("<4sHH16sQIIQQQI8xI")
 _DIRECTORY_ENTRY = struct.Struct("<qQqII")
 _RECORD = struct.Struct("<4sBBHqQqqqqIIIIII")
 _U32 = struct.Struct("<I")
+_TXN = struct.Struct("<QQ")
 
 GROUP_HEADER_SIZE: Final = _GROUP.size
 DIRECTORY_ENTRY_SIZE: Final = _DIRECTORY_ENTRY.size
@@ -118,7 +124,8 @@ def check_format(version: int, features: int, what: str) -> None:
 #  24  8  first entry id, -1: a mark
 #  32  8  last add confirmed         80 .. entry lengths, u32 each, unless all are equal
 #  40  8  publish time, ms           ..    message counts, u32 each, unless all are 1
-#  48  8  index of the first message ..    body: the entries, one after the other; zeros up to 16 bytes
+#  48  8  index of the first message ..    transaction id, two u64 (most, least), of entries in a transaction
+#                                   ..    body: the entries, one after the other; zeros up to 16 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +149,8 @@ class RecordHeader:
     """Entry lengths; None if all are `entry_length`."""
     message_counts: array[int] | None
     """Message counts by entry; None if all are 1."""
+    txn: TxnId | None = None
+    """The transaction of all entries; None without one."""
 
     @property
     def last_entry_id(self) -> int:
@@ -178,6 +187,7 @@ def encode_record_header(
     message_counts: Sequence[int] | None = None,
     body_length: int = 0,
     body_crc: int = 0,
+    txn: TxnId | None = None,
 ) -> bytearray:
     """Encodes a record's header and arrays, without the header's own CRC: see `salt_record_header`."""
     layout = 0
@@ -193,6 +203,9 @@ def encode_record_header(
         layout |= LAYOUT_SINGLE_MESSAGES
     else:
         arrays += u32_bytes(message_counts)
+    if txn is not None:
+        layout |= LAYOUT_TRANSACTION
+        arrays += _TXN.pack(*txn)
     header = bytearray(
         _RECORD.pack(
             RECORD_MAGIC,
@@ -238,7 +251,7 @@ def record_header_length(fixed: bytes) -> int:
         return -1
     count = _U32.unpack_from(fixed, 56)[0]
     length: int = _U32.unpack_from(fixed, 68)[0]
-    return length if RECORD_HEADER_SIZE <= length <= RECORD_HEADER_SIZE + 8 * count else -1
+    return length if RECORD_HEADER_SIZE <= length <= RECORD_HEADER_SIZE + 8 * count + _TXN.size else -1
 
 
 def record_entry_count(header: bytes) -> int:
@@ -261,7 +274,9 @@ def decode_record_header(header: bytes, salt: int) -> RecordHeader | None:
     equal = layout & LAYOUT_EQUAL_LENGTHS
     single = layout & LAYOUT_SINGLE_MESSAGES
     split = RECORD_HEADER_SIZE + (0 if equal else 4 * count)
-    if kind not in _KINDS or layout & ~3 or header_length != split + (0 if single else 4 * count):
+    end = split + (0 if single else 4 * count)
+    in_transaction = layout & LAYOUT_TRANSACTION
+    if kind not in _KINDS or layout & ~7 or header_length != end + (_TXN.size if in_transaction else 0):
         raise UnsupportedFormat(f"a record of ledger {ledger_id} has kind {kind} and layout {layout:#x}")
     lengths = None if equal else u32_array(header[RECORD_HEADER_SIZE:split])
     if body_length != (count * entry_length if lengths is None else sum(lengths)):
@@ -281,7 +296,8 @@ def decode_record_header(header: bytes, salt: int) -> RecordHeader | None:
         header_length,
         body_crc,
         lengths,
-        None if single else u32_array(header[split:]),
+        None if single else u32_array(header[split:end]),
+        TxnId(*_TXN.unpack_from(header, end)) if in_transaction else None,
     )
 
 

@@ -229,6 +229,7 @@ class SegmentLog:
             message_counts=run.message_counts,
             body_length=length,
             body_crc=checksum_body(body),
+            txn=run.txn,
         )
         self.group_commit.add(
             PendingRecord(

@@ -107,6 +107,7 @@ def build_run(header: RecordHeader, raw: bytes, body: bytes, bounds: list[int], 
         header.ledger_id,
         first_entry_id=header.first_entry_id + begin,
         byte_length=bounds[stop] - bounds[begin],
+        txn=header.txn,
     )
 
 
@@ -133,6 +134,7 @@ def build_slice(
             message_counts=None if counts is None else counts[begin:stop],
             body_length=len(body),
             body_crc=checksum_body([body]),
+            txn=header.txn,
         )
     salt_record_header(encoded, UNSALTED)
     return RecordSlice(bytes(encoded), body, first, first + stop - begin - 1)

@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import Final, Protocol
 
 from magnetar.broker.control.bundle_assignment import Assigning
+from magnetar.broker.control.transaction_calls import TransactionCalls
 from magnetar.broker.load.leader import LoadLeader
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
@@ -14,6 +15,8 @@ from magnetar.common.cluster.bundle_owners import Owned
 from magnetar.common.control.control_pb2 import (
     AssignRequest,
     AssignResponse,
+    EndTransactionsRequest,
+    EndTransactionsResponse,
     LoadsRequest,
     LoadsResponse,
     MergeRequest,
@@ -26,6 +29,8 @@ from magnetar.common.control.control_pb2 import (
     SplitResponse,
     TakeRequest,
     TakeResponse,
+    TransactionStatusRequest,
+    TransactionStatusResponse,
     UnloadRequest,
     UnloadResponse,
 )
@@ -93,6 +98,7 @@ class BrokerCalls:
         leader: LoadLeader,
         topics: TopicRegistry,
         mover: Mover,
+        transactions: TransactionCalls,
     ) -> None:
         self._presence = cluster.presence
         self._ownership = cluster.ownership
@@ -100,6 +106,7 @@ class BrokerCalls:
         self._leader = leader
         self._topics = topics
         self._mover = mover
+        self._transactions = transactions
 
     async def assign(self, request: AssignRequest) -> AssignResponse:
         return await self._assigning.answer(request)
@@ -151,6 +158,12 @@ class BrokerCalls:
         ]
         found = _that_fit(wanted, request.limit or len(wanted))
         return NonPersistentTopicsResponse(topics=found, more=len(found) < len(wanted))
+
+    async def end_transactions(self, request: EndTransactionsRequest) -> EndTransactionsResponse:
+        return await self._transactions.end(request)
+
+    async def transaction_status(self, request: TransactionStatusRequest) -> TransactionStatusResponse:
+        return await self._transactions.status(request)
 
 
 def _that_fit(names: list[str], limit: int) -> list[str]:

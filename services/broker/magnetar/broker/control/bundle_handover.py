@@ -13,7 +13,7 @@ this broker still owns it: clients are told to look it up again, and the topics 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -86,6 +86,10 @@ LOADS_S: Final = 5.0
 """
 
 
+CloseBundle = Callable[[NamespaceName, BundleRange], Awaitable[None]]
+"""Closes what a broker has of a bundle beside its topics."""
+
+
 @dataclass(slots=True)
 class _Closed:
     """The topics closed so far."""
@@ -113,14 +117,19 @@ class HandOver:
         others: OtherBrokers,
         clock: Clock,
         timeout_s: Callable[[], float],
+        close_coordinators: CloseBundle,
     ) -> None:
-        """`timeout_s` returns the limit of one handover in seconds (namespaceBundleUnloadingTimeoutMs)."""
+        """`timeout_s` returns the limit of one handover in seconds (namespaceBundleUnloadingTimeoutMs).
+
+        `close_coordinators` closes the transaction coordinators of a bundle.
+        """
         self._cluster = cluster
         self._ownership = cluster.ownership
         self._registry = registry
         self._others = others
         self._clock = clock
         self._timeout_s = timeout_s
+        self._close_coordinators = close_coordinators
 
     async def give(self, namespace: NamespaceName, bundle: BundleRange, to: str = "") -> Owned:
         """Hands over an owned bundle to the broker `to`, or to the one that the leader chooses; returns the
@@ -276,6 +285,7 @@ class HandOver:
         def concerned(name: TopicName) -> bool:
             return name.namespace == namespace and name.hash in bundle
 
+        await self._close_coordinators(namespace, bundle)
         await self._registry.loads_done(concerned, seconds_max=LOADS_S)
         topics = [topic for topic in self._registry.loaded.values() if concerned(topic.name)]
         busy = [topic for topic in topics if topic.has_clients]

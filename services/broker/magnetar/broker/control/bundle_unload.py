@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
-from magnetar.broker.control.bundle_handover import HandOver, NobodyElse
+from magnetar.broker.control.bundle_handover import CloseBundle, HandOver, NobodyElse
 from magnetar.broker.control.split_points import cuts_of
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.ownership.other_brokers import OtherBrokers
@@ -50,11 +50,12 @@ class Moving:
         others: OtherBrokers,
         clock: Clock,
         timeout_s: Callable[[], float],
+        close_coordinators: CloseBundle,
     ) -> None:
         self._cluster = cluster
         self._ownership = cluster.ownership
         self._topics = topics
-        self._hand_over = HandOver(cluster, topics, others, clock, timeout_s)
+        self._hand_over = HandOver(cluster, topics, others, clock, timeout_s, close_coordinators)
         self._clock = clock
         self._not_loaded = LogLimit()
         self._tasks = TaskOwner("moving")

@@ -12,6 +12,8 @@ from magnetar.broker.control.bundle_unload import Moving
 from magnetar.broker.control.local_load import OwnLoad
 from magnetar.broker.control.next_owners import NextOwners
 from magnetar.broker.control.remote_topics import TopicsElsewhere
+from magnetar.broker.control.transaction_calls import TransactionCalls
+from magnetar.broker.control.transaction_peers import TransactionPeers
 from magnetar.broker.load.config import LoadConfig
 from magnetar.broker.load.leader import LoadLeader
 from magnetar.broker.load.leader_term import LeaderParts
@@ -21,6 +23,8 @@ from magnetar.broker.load.reporter import LoadReporter, Reporter
 from magnetar.broker.offload.service import OffloadService
 from magnetar.broker.ownership.cluster import Cluster
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
+from magnetar.broker.transaction_config import TransactionConfig
+from magnetar.broker.transactions.transactions import Transactions
 from magnetar.common.control.control_client import Caller, ControlClient
 from magnetar.common.control.control_pb2 import (
     LoadReport,
@@ -67,6 +71,8 @@ class ControlPlane:
         keys: Keys,
         clock: Clock,
         config: LoadConfig,
+        transactions: Transactions,
+        transaction_config: TransactionConfig,
         *,
         cluster_name: str,
         http_url: str,
@@ -96,10 +102,32 @@ class ControlPlane:
         self.assigning: Final = Assigning(cluster, self.leader, self.client)
         others = NextOwners(cluster, self.assigning, self.client)
         self.topics: Final = TopicsElsewhere(cluster, self.client)
-        self.moving: Final = Moving(cluster, topics, others, clock, lambda: config.unload_timeout_ms / 1000)
+        self.moving: Final = Moving(
+            cluster,
+            topics,
+            others,
+            clock,
+            lambda: config.unload_timeout_ms / 1000,
+            transactions.close_bundle,
+        )
         self.moves: Final = BundleMoves(cluster, self.moving, self.client)
         self._cluster = cluster
-        self._calls = BrokerCalls(cluster, self.assigning, self.leader, topics, self.moving)
+        self.transactions: Final = TransactionPeers(
+            cluster,
+            self.client,
+            transactions.topics,
+            transactions,
+            requests_max=transaction_config.requests_max,
+            timeout_s=transaction_config.request_timeout_ms / 1000,
+        )
+        self._calls = BrokerCalls(
+            cluster,
+            self.assigning,
+            self.leader,
+            topics,
+            self.moving,
+            TransactionCalls(transactions.topics, transactions),
+        )
         self._offload = offload
         also = {} if offload is None else {OFFLOAD_SERVICE: offload.methods()}
         identity = Identity(presence.broker_id, presence.run, release)
@@ -168,6 +196,7 @@ class ControlPlane:
         self._cluster.ownership.finder.assigner = self._cluster.ownership
         await self._tasks.close()
         await self.moving.close()
+        await self.transactions.close()
         await self._server.close(CLOSE_GRACE_S)
         await self.client.close()
 

@@ -24,6 +24,7 @@ from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.watch.topic_list_watcher import TopicListWatcher
 from magnetar.broker.topics.watch.topic_lists import TopicLists
+from magnetar.broker.transactions.transactions import Transactions
 from magnetar.common.errors import TooManyRequests
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.obs.log_limit import LogLimit
@@ -52,6 +53,7 @@ class Services:
     spawn: Spawn
     budget: ByteBudget
     authorizer: Authorizer
+    transactions: Transactions
     authenticator: Authenticator | None = None
     """Checks who clients are; None with authentication off."""
     proxy_roles: frozenset[str] | None = None

@@ -18,6 +18,7 @@ from magnetar.broker.handlers import (
     producers,
     schemas,
     topic_lists,
+    transactions,
 )
 from magnetar.broker.handlers.client import Client, ConnectState
 from magnetar.common.errors import NotSupportedYet, ProtocolError
@@ -52,6 +53,13 @@ ROUTES: Final[dict[int, Handler]] = {
     _T.REDELIVER_UNACKNOWLEDGED_MESSAGES: acks.handle_redeliver,
     _T.GET_SCHEMA: schemas.handle_get_schema,
     _T.GET_OR_CREATE_SCHEMA: schemas.handle_get_or_create_schema,
+    _T.TC_CLIENT_CONNECT_REQUEST: transactions.handle_tc_client_connect,
+    _T.NEW_TXN: transactions.handle_new_txn,
+    _T.ADD_PARTITION_TO_TXN: transactions.handle_add_partition,
+    _T.ADD_SUBSCRIPTION_TO_TXN: transactions.handle_add_subscription,
+    _T.END_TXN: transactions.handle_end_txn,
+    _T.END_TXN_ON_PARTITION: transactions.handle_end_on_partition,
+    _T.END_TXN_ON_SUBSCRIPTION: transactions.handle_end_on_subscription,
 }
 """Command type -> its handler."""
 

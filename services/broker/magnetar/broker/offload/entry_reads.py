@@ -19,6 +19,7 @@ from magnetar.common.errors import (
     NoSuchEntry,
     NoSuchLedger,
     NotAllowed,
+    NotSupportedYet,
     ServiceNotReady,
 )
 from magnetar.common.metadata.values import TopicLedger
@@ -28,7 +29,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.offload.offload_pb2 import ReadRequest
 from magnetar.common.offload.offload_refusals import NoLedgerToOffload, OnlyCopy
 from magnetar.ledger.bookie_protocol.record_stream import encode_records
-from magnetar.ledger.ledger_store import LedgerRef, LedgerStore, Run
+from magnetar.ledger.ledger_store import RUN_TXN, LedgerRef, LedgerStore, Run
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 from magnetar.ledger.managed_ledger.offload_state import has_left_bookies
@@ -67,8 +68,8 @@ class EntryReads:
 
     async def read(self, request: ReadRequest) -> AsyncGenerator[bytes, None]:
         """Yields the parts of a response. Raises TopicNotFound, NoSuchLedger, NoSuchEntry, EntryUnreadable,
-        OnlyCopy, ServiceNotReady when the ledger is open and another broker owns it, StorageError,
-        MetadataError.
+        OnlyCopy, NotSupportedYet for entries in transactions, StorageError, MetadataError, and
+        ServiceNotReady when the ledger is open and another broker owns it.
         """
         topic = TopicName.parse(request.topic)
         if not topic.persistent:
@@ -99,6 +100,12 @@ class EntryReads:
         async with self._reading:
             since = time()
             runs = await read
+            if any(run.flags & RUN_TXN for run in runs):
+                # Their outcome is known to the topic's owner alone, and rows must not show aborted messages.
+                raise NotSupportedYet(
+                    f"ledger {ref.id} has messages in transactions, which jobs cannot read in this version: "
+                    "read the topic with a client"
+                )
             read_s = time() - since
             async with self._turn:
                 since = time()

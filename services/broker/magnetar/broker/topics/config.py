@@ -7,6 +7,7 @@ from typing import Protocol
 
 from magnetar.broker.policies.config import PolicyConfig
 from magnetar.broker.subscriptions.config import DispatchConfig
+from magnetar.broker.transaction_config import TransactionConfig
 from magnetar.common.config.settings import setting
 
 
@@ -135,6 +136,9 @@ class TopicSettings(Protocol):
 
     @property
     def deduplication(self) -> DeduplicationConfig: ...
+
+    @property
+    def transactions(self) -> TransactionConfig: ...
 
     @property
     def policies(self) -> PolicyConfig: ...

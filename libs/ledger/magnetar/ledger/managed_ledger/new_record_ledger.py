@@ -1,4 +1,4 @@
-"""A new cursor ledger, which has a deletion intent until the head names it.
+"""A new ledger of records, which has a deletion intent until the head that it belongs to names it.
 
 So a crash leaves no orphan: either the head names the new ledger and the old one has an intent, or the
 reverse.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from magnetar.common.errors import (
     Backpressure,
     LogFailed,
+    MetadataError,
     NotEnoughBookies,
+    OwnershipLost,
     StorageError,
     VersionMismatch,
 )
@@ -21,14 +24,35 @@ from magnetar.common.metadata.store import ABSENT, Check, Delete, Op
 from magnetar.ledger.ledger_store import LedgerListener, LedgerRef, LedgerWriter, Run
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import delete_ledger_intent, finish_quietly
-from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey, read_ref, ref_value
 
 _RETRY_S = 0.05
 _SNAPSHOT_RUN_BYTES = 1024 * 1024
 
 
-class NewCursorLedger:
-    """A cursor ledger from its creation until the head names it, and the callbacks of its writer after that.
+class RecordLedgerHead(Protocol):
+    """A metadata value with one writer that names a ledger of records, as a topic's head does."""
+
+    key: str
+    version: int
+
+    @property
+    def record_ledger(self) -> LedgerRef | None:
+        """The ledger that the value names; None without one."""
+        ...
+
+    async def name_record_ledger(self, ref: LedgerRef, ops: Sequence[Op]) -> None:
+        """Writes the value with another ledger and `ops` in one transaction. Raises OwnershipLost,
+        VersionMismatch for a guard among `ops`, MetadataError.
+        """
+        ...
+
+    def explain(self, error: VersionMismatch) -> MetadataError | OwnershipLost:
+        """Returns the error of a failed guard: OwnershipLost for the value's own guard."""
+        ...
+
+
+class NewRecordLedger:
+    """A ledger of records from its creation until the head names it, and its writer's callbacks after that.
 
     `on_confirmed` and `on_failed` get the writer and a ledger listener's arguments.
     """
@@ -41,28 +65,31 @@ class NewCursorLedger:
         "_intent_version",
         "_on_confirmed",
         "_on_failed",
-        "_topic",
+        "_properties",
         "_wake",
+        "byte_length",
+        "entries",
         "writer",
     )
 
     def __init__(
         self,
         ctx: ManagedLedgerContext,
-        topic: str,
-        head: TopicHeadKey,
+        head: RecordLedgerHead,
+        properties: dict[str, str],
         on_confirmed: Callable[[LedgerWriter, int], None],
         on_failed: Callable[[LedgerWriter, StorageError], None],
     ) -> None:
         self._ctx = ctx
-        self._topic = topic
         self._head = head
+        self._properties = properties
         self._on_confirmed = on_confirmed
         self._on_failed = on_failed
         self._confirmed = -1
         self._failed: StorageError | None = None
         self._wake: asyncio.Future[None] | None = None
         self._intent_version = ABSENT
+        self.entries = self.byte_length = 0
         self.writer: LedgerWriter | None = None
 
     async def create(self) -> None:
@@ -79,7 +106,7 @@ class NewCursorLedger:
                 ensemble_size=ctx.config.ensemble_size,
                 write_quorum=ctx.config.write_quorum,
                 ack_quorum=ctx.config.ack_quorum,
-                properties={"topic": self._topic, "kind": "cursors"},
+                properties=self._properties,
                 with_ops=with_ops,
             )
         except VersionMismatch as error:
@@ -102,11 +129,13 @@ class NewCursorLedger:
                     await asyncio.sleep(_RETRY_S)
                 else:
                     break
+            self.entries += len(run.entries)
+            self.byte_length += run.byte_length
         while self._confirmed < last:
             if isinstance(self._failed, NotEnoughBookies):
                 raise self._failed
             if self._failed is not None:
-                raise LogFailed(f"cursor ledger {self.writer.ref.id} failed: {self._failed}")
+                raise LogFailed(f"ledger of records {self.writer.ref.id} failed: {self._failed}")
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         self._wake = None
@@ -116,18 +145,16 @@ class NewCursorLedger:
         """Makes the head name this ledger; returns the previous one, which now has an intent."""
         assert self.writer is not None
         if self._intent_version == ABSENT:
-            raise LogFailed(f"cursor ledger {self.writer.ref.id} was cleaned up before it was used")
-        head = self._head.decode()
-        old = read_ref(head.cursor_ledger) if head.HasField("cursor_ledger") else None
-        head.cursor_ledger.CopyFrom(ref_value(self.writer.ref))
+            raise LogFailed(f"ledger of records {self.writer.ref.id} was cleaned up before it was used")
+        old = self._head.record_ledger
         ops: list[Op] = [Delete(self._intent_key, self._intent_version)]
         if old is not None:
             ops.append(delete_ledger_intent(self._ctx, old))
         try:
-            await self._head.commit(head, ops)
+            await self._head.name_record_ledger(self.writer.ref, ops)
         except VersionMismatch as error:
             raise LogFailed(
-                f"cursor ledger {self.writer.ref.id} was cleaned up before it was used"
+                f"ledger of records {self.writer.ref.id} was cleaned up before it was used"
             ) from error
         return old
 

@@ -1,0 +1,1 @@
+"""The log of a transaction coordinator: its records, the state that they build, and its ledgers."""

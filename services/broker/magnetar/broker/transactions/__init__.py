@@ -1,0 +1,1 @@
+"""Transactions: coordinators, and the ends of transactions in topics of this broker."""
