@@ -241,10 +241,10 @@ class Topic:
                 aborted.add(txn)
         expected: list[Position] = []
         for position, number in stored:
-            txn = promises.published[number]
-            if txn is not None and txn in transactions.open:
+            published_in = promises.published[number]
+            if published_in is not None and published_in in transactions.open:
                 break
-            if txn not in aborted:
+            if published_in not in aborted:
                 expected.append(position)
         visible = await self.visible()
         assert visible == expected, f"{visible} is visible instead of {expected}"

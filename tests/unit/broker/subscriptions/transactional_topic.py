@@ -78,9 +78,6 @@ class TransactionalTopic(StoredTopic):
     def is_aborted(self, ledger_id: int, entry_id: int) -> bool:
         return entry_id in self.aborted.get(ledger_id, ())
 
-    def pending(self, cursor: object) -> None:
-        """No acknowledgement is in a transaction."""
-
     @property
     def readable(self) -> int:
         """Number of the first entry that must not be read."""
