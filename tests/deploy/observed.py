@@ -28,6 +28,7 @@ from magnetar.common.wire import pulsar_pb2 as pb
 from tests.cluster.processes import CLUSTER_NAME
 from tests.cluster.test_moving import unload
 from tests.cluster.whole_cluster import WholeCluster
+from tests.deploy.observed_transactions import transact
 from tests.deploy.prometheus_server import PrometheusServer
 from tests.integration.harness import eventually
 from tests.integration.raw.transcript import batch_payload, line, numbered, payload_frame
@@ -65,6 +66,7 @@ BROKER_SETTINGS: Final = {
     "managedLedgerOffloadDeletionLagMs": "0",
     "metadataStoreSessionTimeoutMillis": "10000",
     "statsUpdateFrequencyInSecs": "2",
+    "transactionCoordinatorEnabled": "true",
 }
 """What happens once a minute or an hour happens at once."""
 BOOKIE_SETTINGS: Final = {"gcWaitTime": "1000"}
@@ -303,6 +305,10 @@ def provoke(seen: Observed) -> None:
         c.request("lookupTopic", topic="nonsense://t")
         c.expect("lookupTopicResponse")
     hold_back(seen)
+    blocked = "magnetar_txn_tb_blocked_seconds"
+    transact(
+        seen.cluster, f"persistent://{NAMESPACE}/transactions", lambda: seen.until(f"rate({blocked}[1m])")
+    )
     seen.rest.do("PUT", f"/namespaces/{NAMESPACE}/unload")
 
 

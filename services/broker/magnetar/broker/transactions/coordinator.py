@@ -104,6 +104,7 @@ class Coordinator:
                 self._delivery.deliver(each)
         self._deadlines.add_all(deadlines)
         self._figures.active.set_function(lambda: self.active)
+        self._figures.oldest.set_function(lambda: self.oldest_s)
 
     # Requests of clients
 
@@ -193,6 +194,12 @@ class Coordinator:
     def active(self) -> int:
         """Number of unfinished transactions."""
         return self._state.active
+
+    @property
+    def oldest_s(self) -> float:
+        """Age of the oldest unfinished transaction, in seconds; 0 without any."""
+        oldest = next((each for each in self._state.transactions.values() if not each.ended_ms), None)
+        return 0.0 if oldest is None else max(0.0, (self._clock.wall_ms() - oldest.began_ms) / 1000)
 
     @property
     def unconfirmed_ends(self) -> int:
