@@ -24,6 +24,7 @@ from magnetar.broker.schemas.figures import SUMMARIES as SCHEMA_SUMMARIES
 from magnetar.broker.stats import ProducerStats, SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.limits.dispatch_rate import BYTES, MESSAGES, OF_TOPIC
 from magnetar.broker.topics.compaction_state import CompactionState
+from magnetar.broker.topics.transaction_figures import TransactionFigures
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
@@ -162,6 +163,8 @@ def rendered_page() -> str:
         times_rate_limited=1,
         offloaded_bytes=1,
         compaction=_COMPACTED,
+        transactions=TransactionFigures(1, 1, 1),
+        blocked_by_transaction_s=1,
         compacted_entries=1,
         compacted_bytes=1,
     )

@@ -292,8 +292,8 @@ _TRANSACTIONS: Final = (
     ),
     Scenario(
         "txn-abort",
-        "10 messages of an aborted transaction do not come, one sent after the abort does, and after a seek"
-        " to Earliest again it alone",
+        "10 messages of an aborted transaction do not come, one sent after the abort does; so it is from"
+        " Earliest",
         transactional=True,
     ),
     Scenario(

@@ -50,6 +50,10 @@ CLOSE_PRODUCER: Final = pb.BaseCommand.CLOSE_PRODUCER
 SEND_RECEIPT: Final = pb.BaseCommand.SEND_RECEIPT
 
 
+async def no_coordinators(namespace: NamespaceName, bundle: BundleRange) -> None:
+    """Closes the coordinators of a bundle: there are none."""
+
+
 @dataclass(eq=False)
 class MovingBroker:
     """A broker without sockets: its `url` is its name."""
@@ -69,7 +73,9 @@ class MovingBroker:
     async def begin(self) -> None:
         others = MovingOthers(self)
         clock = self.world.process.clock
-        self.hand_over = HandOver(self.cluster, self.registry, others, clock, lambda: TIMEOUT_S)
+        self.hand_over = HandOver(
+            self.cluster, self.registry, others, clock, lambda: TIMEOUT_S, no_coordinators
+        )
         self.cluster.ownership.on_lost = self._lost
         await self.cluster.begin(self.broker_id)
         await self.cluster.register(self._fill)

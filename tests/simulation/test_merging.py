@@ -28,6 +28,7 @@ from tests.simulation.moving_world import (
     MovingOthers,
     MovingPublisher,
     MovingWorld,
+    no_coordinators,
     stored,
 )
 from tests.simulation.power_loss import KEYS, Process
@@ -47,7 +48,14 @@ class Calls:
         self._world = world
         clock = world.process.clock
         self.moving = {
-            name: Moving(broker.cluster, broker.registry, MovingOthers(broker), clock, lambda: TIMEOUT_S)
+            name: Moving(
+                broker.cluster,
+                broker.registry,
+                MovingOthers(broker),
+                clock,
+                lambda: TIMEOUT_S,
+                no_coordinators,
+            )
             for name, broker in world.brokers.items()
         }
 

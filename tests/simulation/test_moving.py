@@ -15,7 +15,14 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from structlog.testing import capture_logs
 
-from tests.simulation.moving_world import TIMEOUT_S, TOPIC, MovingBroker, MovingOthers, MovingWorld
+from tests.simulation.moving_world import (
+    TIMEOUT_S,
+    TOPIC,
+    MovingBroker,
+    MovingOthers,
+    MovingWorld,
+    no_coordinators,
+)
 from tests.simulation.power_loss import Process
 from tests.unit.ledger.managed_ledger.harness import simulated
 
@@ -42,7 +49,9 @@ def brokers(count: int, scenario: Callable[[MovingWorld, Moving, MovingBroker], 
 
 def moving_of(broker: MovingBroker) -> Moving:
     clock = broker.world.process.clock
-    return Moving(broker.cluster, broker.registry, MovingOthers(broker), clock, lambda: TIMEOUT_S)
+    return Moving(
+        broker.cluster, broker.registry, MovingOthers(broker), clock, lambda: TIMEOUT_S, no_coordinators
+    )
 
 
 def bundles(broker: MovingBroker) -> set[tuple[NamespaceName, BundleRange]]:

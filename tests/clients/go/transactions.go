@@ -59,9 +59,11 @@ func txnAbort(t *trial) {
 	t.sendIn(producer, transaction, numbered(0, 10)...)
 	t.abort(transaction)
 	t.expectOnly(consumer, producer)
-	t.must(consumer.Seek(pulsar.EarliestMessageID()), "seeking")
-	t.expectTexts(consumer, "last")
-	t.receiveNothing(consumer)
+	options := earliest(pulsar.Exclusive)
+	options.SubscriptionName = "another"
+	again := t.consumer(options)
+	t.expectTexts(again, "last")
+	t.receiveNothing(again)
 }
 
 func txnBatches(t *trial) {

@@ -65,6 +65,17 @@ def test_peeked_batches_are_shown_message_by_message(broker: Broker) -> None:
     assert CliRunner().invoke(main, arguments).stdout == "X-Pulsar-num-batch-message: 2\nsealed\n"
 
 
+def test_peeking_leaves_out_open_and_aborted_transactions_unless_they_are_asked_for(broker: Broker) -> None:
+    path = "/admin/v2/persistent/t/n/x/subscription/s/position"
+    for number, flag in enumerate(("aborted", "uncommitted", "none"), 1):
+        broker.raw["GET", f"{path}/{number}"] = f"{flag}".encode(), {f"X-Pulsar-txn-{flag}": "true"}
+    arguments = ["admin", "--admin-url", broker.url, "topics", "peek-messages", "t/n/x", "-s", "s"]
+    assert CliRunner().invoke(main, arguments).stdout == "X-Pulsar-txn-none: true\nnone\n"
+    everything = [*arguments, "-n", "3", "--transaction-isolation-level", "READ_UNCOMMITTED"]
+    shown = CliRunner().invoke(main, everything).stdout.splitlines()
+    assert shown[1::2] == ["aborted", "uncommitted", "none"]
+
+
 def test_a_peeked_entry_that_is_encrypted_is_not_printed(broker: Broker) -> None:
     path = "/admin/v2/persistent/t/n/x/ledger/3/entry/4"
     broker.raw["GET", path] = (

@@ -235,7 +235,8 @@ def test_a_full_disk_refuses_appends_before_an_id_is_given_and_resumes_by_itself
     simulate(act)
 
 
-def test_cursors_are_written_on_a_full_disk_into_half_of_the_reserve() -> None:
+@pytest.mark.parametrize("kind", ["cursors", "transactions"])
+def test_records_are_written_on_a_full_disk_into_half_of_the_reserve(kind: str) -> None:
     """Consuming is what gives space back: it must not wait for space."""
     reserve = SMALL_SEGMENTS.reserve_bytes
 
@@ -243,7 +244,7 @@ def test_cursors_are_written_on_a_full_disk_into_half_of_the_reserve() -> None:
         disk = fixture.world.disk
         listener = Heard().listener()
         topic = await create(fixture)  # type: ignore[arg-type]
-        cursors = await fixture.store.create(listener, properties={"kind": "cursors"})
+        cursors = await fixture.store.create(listener, properties={"kind": kind})
         used = disk.capacity - disk.free_bytes()
         disk.capacity = used + reserve * 3 // 4
         topic.append(Run([b"a"]))  # the group that finds out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from magnetar.common.errors import VersionMismatch
 from magnetar.common.metadata.keys import Keys
@@ -25,6 +26,9 @@ from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.segment import SEGMENTS_DIRECTORY
 from magnetar.ledger.segment_log.syncer import Syncer
+
+_RECORDS: Final = ("cursors", "transactions")
+"""Kinds of ledgers of records."""
 
 
 class LocalLedgerStore:
@@ -63,7 +67,8 @@ class LocalLedgerStore:
     ) -> LocalLedgerWriter:
         """Creates a ledger; see `LedgerStore.create`. Quorums are recorded as 1: there is one local copy.
 
-        A ledger of kind "cursors" is written on a full disk too, into half of the reserve.
+        Ledgers of records are written on a full disk too, into half of the reserve: acknowledgements and ends
+        of transactions are what makes space.
         """
         ref, created = await self._catalog.create(
             LedgerMetadata(
@@ -72,7 +77,7 @@ class LocalLedgerStore:
             with_ops,
         )
         self.garbage.saw_revision(created.version)
-        self.log.ledger(ref).uses_reserve = properties.get("kind") == "cursors"
+        self.log.ledger(ref).uses_reserve = properties.get("kind") in _RECORDS
         writer = LocalLedgerWriter(
             self.log,
             self._commit_closed,

@@ -46,7 +46,9 @@ from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.watch.topic_lists import TopicLists
+from magnetar.broker.transactions.administration import Administration
 from magnetar.broker.transactions.coordinator_topic import IN_A_CLUSTER, IN_A_STANDALONE
+from magnetar.broker.transactions.coordinator_views import CoordinatorViews
 from magnetar.broker.transactions.transactions import Transactions
 from magnetar.broker.transport.listener import Listener
 from magnetar.common.errors import MagnetarError, OwnershipLost, ServiceNotReady
@@ -172,7 +174,7 @@ class Broker:
         )
         self._health_checks = HealthChecks(self._heartbeat_topic, ledgers, self._obstacle)
         self._topic_lists = TopicLists(metadata, keys, self._registry)
-        self.transactions = Transactions(self._registry, self.ownership, metadata, keys, clock)
+        self.transactions = Transactions(self._registry, self.ownership, ledgers)
         self.listener: Listener | None = None
         self.port = 0
         """Port of the binary protocol, 0 before the broker listens, and without a plain port."""
@@ -253,7 +255,10 @@ class Broker:
             self._tasks.spawn(self.sweep.run(), "sweep of objects")
         if config.transactions.enabled:
             await self.transactions.start(
-                self._tasks.spawn, IN_A_STANDALONE if self.cluster is None else IN_A_CLUSTER
+                self._tasks.spawn,
+                config.transactions,
+                cluster=config.cluster_name,
+                count=IN_A_STANDALONE if self.cluster is None else IN_A_CLUSTER,
             )
         names = await ProducerNames.open(config.cluster_name, self._metadata, self._keys)
         services = Services(
@@ -378,7 +383,7 @@ class Broker:
             self.cluster.drop(reason)
         if self.listener is not None:
             self.listener.stop_accepting()
-        self.transactions.abandon()
+        self.transactions.abandon(reason)
         self._registry.abandon(OwnershipLost(reason))
         self._health_checks.abandon(reason)
         if self.listener is not None:
@@ -445,6 +450,12 @@ class Broker:
     async def partitions(self, name: TopicName) -> int:
         """Returns the number of partitions of a topic; 0 when it is not partitioned."""
         return await self._registry.partitions(name)
+
+    @property
+    def coordinators(self) -> CoordinatorViews | None:
+        """The transaction coordinators of the cluster, for the admin API; None with transactions off."""
+        found = self.transactions.coordinators
+        return None if found is None else Administration(found, self._metadata, self._keys)
 
     async def lookup(self, name: TopicName, listener: str = "") -> ServiceUrls:
         """Returns the addresses of the topic's broker, for clients of the given advertised listener.

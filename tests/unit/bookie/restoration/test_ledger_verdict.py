@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import pytest
 from magnetar.bookie.restoration.ledger_verdict import judge
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
@@ -88,11 +89,12 @@ def test_entries_without_a_holder_are_missing() -> None:
     assert not judge(ledger((0, ABC), last=-1), {}, ASKED).missing, "there never were any"
 
 
-def test_only_cursors_prove_entries_of_open_ledgers() -> None:
+@pytest.mark.parametrize("kind", ["cursors", "transactions"])
+def test_only_ledgers_of_records_prove_entries_of_open_ledgers(kind: str) -> None:
     assert not judge(ledger((0, ABC)), {}, ASKED).missing
-    assert judge(ledger((0, ABC), kind="cursors"), {}, ASKED).missing
-    assert not judge(ledger((0, ABC), kind="cursors"), held(b=3), ASKED).missing
-    closed = ledger((0, ABC), last=-1, kind="cursors")
+    assert judge(ledger((0, ABC), kind=kind), {}, ASKED).missing
+    assert not judge(ledger((0, ABC), kind=kind), held(b=3), ASKED).missing
+    closed = ledger((0, ABC), last=-1, kind=kind)
     assert judge(closed, {}, ASKED).missing, "a broker has tried to load its topic since"
 
 

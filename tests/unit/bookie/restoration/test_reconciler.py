@@ -22,6 +22,7 @@ from magnetar.common.metadata.values import (
     Restoration,
     TopicHead,
     TopicLedger,
+    TransactionLogHead,
     decode,
     encode,
 )
@@ -281,10 +282,18 @@ def test_a_ledger_that_was_made_while_the_copy_was_taken_is_unnamed_although_met
         whole.delete_topic.name = "persistent://a/b/deleted"
         await cluster.metadata.put(KEYS.intent("one"), encode(deletion))
         await cluster.metadata.put(KEYS.intent("other"), encode(whole))
+        for number in (8, 9):
+            value = await cluster.ledger(number, [(0, ABC)], 10)
+            value.properties.update({"coordinator": "3", "kind": "transactions"})
+            await cluster.metadata.put(KEYS.ledger(number), encode(value))
+        log_head = TransactionLogHead()
+        log_head.log.id = 8
+        await cluster.metadata.put(KEYS.transaction_log_head(3), encode(log_head))
         await restored(cluster)
         found = await compare(cluster)
-        [unnamed] = found.unnamed
+        [unnamed, unnamed_log] = found.unnamed
         assert (unnamed.ref, unnamed.entries, unnamed.topic) == (ref_of(7), 10, name.full)
+        assert (unnamed_log.ref, unnamed_log.topic) == (ref_of(9), "transaction coordinator 3")
         again = await compare(cluster, mend=False)
         assert again.unnamed == found.unnamed
 

@@ -85,7 +85,8 @@ class FakeParts:
 def calls_of(broker: SimBroker) -> tuple[BrokerCalls, FakeMover, FakeParts]:
     mover, parts = FakeMover(), FakeParts()
     nothing = cast(Any, None)
-    return BrokerCalls(broker.cluster, nothing, cast(Any, parts), cast(Any, parts), mover), mover, parts
+    calls = BrokerCalls(broker.cluster, nothing, cast(Any, parts), cast(Any, parts), mover, nothing)
+    return calls, mover, parts
 
 
 def take_request(**fields: Any) -> TakeRequest:

@@ -16,6 +16,8 @@ from magnetar.broker.control.control_plane import ControlPlane
 from magnetar.broker.load.config import LoadConfig, ReportConfig
 from magnetar.broker.load.process_usage import WINDOW_S
 from magnetar.broker.ownership.cluster import Cluster
+from magnetar.broker.transaction_config import TransactionConfig
+from magnetar.broker.transactions.transactions import Transactions
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.values import BrokerRegistration, Namespace, encode
@@ -52,13 +54,16 @@ async def started(
     cluster = Cluster(store, keys, clock, random.Random(name), session_ttl_ms=60_000)
     opened.push_async_callback(cluster.close)
     await cluster.begin(name)
+    registry = cast(Any, SimpleNamespace(loaded={}))
     plane = ControlPlane(
         cluster,
-        cast(Any, SimpleNamespace(loaded={})),
+        registry,
         store,
         keys,
         clock,
         config,
+        Transactions(registry, cluster.ownership, cast(Any, SimpleNamespace(clock=clock))),
+        TransactionConfig(),
         cluster_name="test",
         http_url=f"http://{name}",
     )

@@ -26,4 +26,5 @@ def bare_services(clock: Any, *, spawn: Any = None, budget: Any = None) -> Servi
         spawn=spawn,
         budget=budget,
         authorizer=Authorizer(AuthorizationConfig(), nothing, Keys("standalone")),
+        transactions=nothing,
     )

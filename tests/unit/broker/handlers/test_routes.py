@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
@@ -14,7 +15,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.security.principal import Principal
 from magnetar.common.wire import commands
 from magnetar.common.wire.error_codes import code_of
-from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
+from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError, Subscription
 
 from tests.unit.broker.handlers.bare_services import bare_services
 from tests.unit.broker.topics.world import ListeningPeer
@@ -47,7 +48,11 @@ class Refusing:
 def of(kind: int, field: str, **values: Any) -> BaseCommand:
     made = BaseCommand(type=cast(Any, kind))
     for name, value in values.items():
-        setattr(getattr(made, field), name, value)
+        part = getattr(made, field)
+        if isinstance(value, list):
+            getattr(part, name).extend(value)
+        else:
+            setattr(part, name, value)
     return made
 
 
@@ -99,6 +104,21 @@ AUTHORIZED: Final = {
         ("check_produce", TOPIC),
         "GET_OR_CREATE_SCHEMA_RESPONSE",
     ),
+    _T.ADD_PARTITION_TO_TXN: (
+        of(_T.ADD_PARTITION_TO_TXN, "addPartitionToTxn", partitions=[TOPIC], request_id=3),
+        ("check_produce", TOPIC),
+        "ADD_PARTITION_TO_TXN_RESPONSE",
+    ),
+    _T.ADD_SUBSCRIPTION_TO_TXN: (
+        of(
+            _T.ADD_SUBSCRIPTION_TO_TXN,
+            "addSubscriptionToTxn",
+            subscription=[Subscription(topic=TOPIC, subscription="s")],
+            request_id=3,
+        ),
+        ("check_consume", TOPIC, "s"),
+        "ADD_SUBSCRIPTION_TO_TXN_RESPONSE",
+    ),
 }
 """Command -> (an example, what is asked first, the form of the refusal)."""
 
@@ -121,13 +141,26 @@ OF_WHAT_IS_OPEN: Final = {
 """Commands about the connection, or about a producer, consumer or watcher that is open on it."""
 
 
+OF_OWN_TRANSACTIONS: Final = {
+    _T.TC_CLIENT_CONNECT_REQUEST,
+    _T.NEW_TXN,
+    _T.END_TXN,
+    _T.END_TXN_ON_PARTITION,
+    _T.END_TXN_ON_SUBSCRIPTION,
+}
+"""Commands that any role may send: what they do is for the owner of the transaction, or for super users alone
+(test_transactions.py).
+"""
+
+
 def test_every_command_is_authorized_or_about_what_is_open() -> None:
-    assert set(ROUTES) == set(AUTHORIZED) | OF_WHAT_IS_OPEN
+    assert set(ROUTES) == set(AUTHORIZED) | OF_WHAT_IS_OPEN | OF_OWN_TRANSACTIONS
 
 
 def refused_client(authorizer: Refusing) -> Client:
     services = bare_services(None)
     services.authorizer = cast(Any, authorizer)
+    services.transactions = cast(Any, SimpleNamespace(coordinators=object()))
     client = Client(services, ListeningPeer(), principal=ALICE)
     client.connected = True
     return client

@@ -10,6 +10,7 @@ from magnetar.broker.config import MetricsConfig
 from magnetar.broker.metrics.page import MetricsPage
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.subscriptions.limits.dispatch_rate import MESSAGES, OF_BROKER, OF_TOPIC
+from magnetar.broker.topics.transaction_figures import TransactionFigures
 from magnetar.common.runtime.work_slices import SLICE_S
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -231,7 +232,14 @@ def test_rare_metrics_appear_only_after_their_event() -> None:
     throttled.stats.count_throttled(OF_BROKER, MESSAGES)
     throttled.stats.expired_at_ms = 1_000
     topic.times_rate_limited = 3
+    assert "txn_tb_active_total{" not in page(made)
+    topic.transactions = TransactionFigures(open=2, committed=7)
+    topic.blocked_by_transaction_s = 1.5
     text = page(made)
+    assert value(text, "pulsar_txn_tb_active_total", TOPIC) == 2
+    assert value(text, "pulsar_txn_tb_committed_total", TOPIC) == 7
+    assert value(text, "magnetar_txn_tb_blocked_seconds", TOPIC) == 1.5
+    assert "txn_tb_aborted_total{" not in text
     of_subscription = TOPIC | {"subscription": "throttled"}
     name = "pulsar_subscription_dispatch_throttled_msg_events"
     assert value(text, name, of_subscription | {"reason": "topic"}) == 1

@@ -28,14 +28,23 @@ GONE = TopicName.parse("gone/ns/t")
 """One in a namespace that is not there."""
 
 
+async def log_ledger(made: Topics, coordinator_id: int) -> LedgerRef:
+    """A closed ledger of 1,000 bytes that says it is a coordinator's, and that nothing names."""
+    return await _ledger(made, {"coordinator": str(coordinator_id), "kind": "transactions"})
+
+
 async def ledger(made: Topics, topic: TopicName = LITTER) -> LedgerRef:
     """A closed ledger of 1,000 bytes that says it is the topic's, and that nothing names."""
+    return await _ledger(made, {"topic": topic.full, "kind": "entries"})
+
+
+async def _ledger(made: Topics, properties: dict[str, str]) -> LedgerRef:
     writer = await made.ledgers.ledgers.create(
         LedgerListener(on_confirmed=lambda _: None, on_failed=lambda *_: None),
         ensemble_size=1,
         write_quorum=1,
         ack_quorum=1,
-        properties={"topic": topic.full, "kind": "entries"},
+        properties=properties,
     )
     await writer.close()
     found = await made.process.metadata.get(KEYS.ledger(writer.ref.id))

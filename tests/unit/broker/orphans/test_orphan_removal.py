@@ -16,6 +16,7 @@ from magnetar.common.metadata.values import (
     Namespace,
     TopicHead,
     TopicLedger,
+    TransactionLogHead,
     decode,
     encode,
 )
@@ -24,7 +25,7 @@ from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
 from magnetar.ledger.managed_ledger.topic_head import ref_value
 
 from tests.simulation.power_loss import KEYS
-from tests.unit.broker.orphans.litter import GONE, LITTER, ledger, litter
+from tests.unit.broker.orphans.litter import GONE, LITTER, ledger, litter, log_ledger
 from tests.unit.broker.orphans.test_orphan_scan import found_in
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, subscribed
 
@@ -122,6 +123,35 @@ def test_ledger_that_gained_an_owner_stays(
             await act(made, key)
         assert not await clearing_of(made).clear(found)
         assert await metadata.get(key) is not None
+
+    in_a_broker(scenario)
+
+
+@pytest.mark.parametrize("last_moment", [False, True])
+def test_a_log_ledger_is_cleared_unless_its_coordinator_names_it_meanwhile(last_moment: bool) -> None:
+    async def scenario(made: Topics) -> None:
+        metadata = made.process.metadata
+        before = made.keys()
+        await log_ledger(made, 3)
+        (found,) = await found_in(made)
+        assert await clearing_of(made).clear(found)
+        assert made.keys() == before
+        ref = await log_ledger(made, 3)
+        (found,) = await found_in(made)
+        commit = metadata.commit
+        head = encode(TransactionLogHead(log=ref_value(ref)))
+
+        async def late(ops: Sequence[Op]) -> int:
+            metadata.commit = commit  # type: ignore[method-assign]
+            await metadata.put(KEYS.transaction_log_head(3), head)
+            return await commit(ops)
+
+        if last_moment:
+            metadata.commit = late  # type: ignore[method-assign]
+        else:
+            await metadata.put(KEYS.transaction_log_head(3), head)
+        assert not await clearing_of(made).clear(found)
+        assert await metadata.get(KEYS.ledger(ref.id)) is not None
 
     in_a_broker(scenario)
 

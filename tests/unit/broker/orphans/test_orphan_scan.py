@@ -16,6 +16,7 @@ from magnetar.common.metadata.values import (
     TopicHead,
     TopicLedger,
     TopicPolicies,
+    TransactionLogHead,
     decode,
     encode,
 )
@@ -25,7 +26,7 @@ from magnetar.ledger.managed_ledger.directory import create_managed_ledgers
 from magnetar.ledger.managed_ledger.topic_head import ref_value
 
 from tests.simulation.power_loss import KEYS
-from tests.unit.broker.orphans.litter import LITTER, ledger, litter
+from tests.unit.broker.orphans.litter import LITTER, ledger, litter, log_ledger
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, subscribed
 
 
@@ -77,6 +78,22 @@ def test_ledger_named_by_an_intent_is_no_orphan() -> None:
         for intent_id, intent in intents.items():
             await metadata.put(KEYS.intent(intent_id), encode(intent))
         assert await found_in(made) == []
+
+    in_a_broker(scenario)
+
+
+def test_a_ledger_of_a_coordinator_is_an_orphan_unless_its_head_or_an_intent_names_it() -> None:
+    async def scenario(made: Topics) -> None:
+        metadata = made.process.metadata
+        named, intended, lost = [await log_ledger(made, 3) for _ in range(3)]
+        head = TransactionLogHead(log=ref_value(named))
+        await metadata.put(KEYS.transaction_log_head(3), encode(head))
+        intent = Intent(delete_ledger=Intent.DeleteLedger())
+        await metadata.put(KEYS.intent(delete_ledger_intent_id(intended.id)), encode(intent))
+        (found,) = await found_in(made)
+        assert found.key == KEYS.ledger(lost.id)
+        assert found.what == f"ledger {lost.id} of transaction coordinator 3"
+        assert found.byte_count == 1_000
 
     in_a_broker(scenario)
 

@@ -12,6 +12,7 @@ class FakeLedger:
     """One ledger (id 5) of numbered entries in runs; which of them are cached is up to the test."""
 
     name = "persistent://public/default/t"
+    transactions = None
 
     def __init__(self, entries: int, *, cached_from: int = 0, run_entries: int = 4) -> None:
         self.entries = [b"%d" % number for number in range(entries)]

@@ -116,6 +116,7 @@ class StoredTopic:
     """
 
     delays: TopicDelays | None = None
+    transactions: Any = None
     terminated = False
 
     def __init__(self, name: str) -> None:

@@ -11,8 +11,9 @@ from magnetar.broker.topics.config import DeduplicationConfig
 from magnetar.broker.topics.publish.deduplicated_publishing import DeduplicatedPublishing
 from magnetar.broker.topics.publish.deduplication import DeduplicationState
 from magnetar.broker.topics.publish.producer import Producer
-from magnetar.common.errors import LogFailed, StorageError
+from magnetar.common.errors import LogFailed, StorageError, TransactionNotAllowed
 from magnetar.common.naming.position import EARLIEST
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire import pulsar_pb2 as pb
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.varint import encode_varint
@@ -32,7 +33,7 @@ class FakeClock:
 
 @dataclass(eq=False)
 class FakePeer:
-    """`answers`: (sequence id, "stored", "duplicate" or "refused"), in the order of the wire."""
+    """`answers`: (sequence id, "stored", "duplicate" or "refused") and (-1, "closed"), as they came."""
 
     connected: bool = True
     listener: str | None = None
@@ -51,6 +52,9 @@ class FakePeer:
             data = data[end:]
             if command.type == pb.BaseCommand.SEND_ERROR:
                 self.answers.append((command.send_error.sequence_id, "refused"))
+                continue
+            if command.type == pb.BaseCommand.CLOSE_PRODUCER:
+                self.answers.append((-1, "closed"))
                 continue
             receipt = command.send_receipt
             stored = receipt.message_id.entryId != 2**64 - 1
@@ -81,10 +85,15 @@ class FakeLedger:
     refusing: StorageError | None = None
     saves: int = 0
     name: str = "topic"
+    over: set[TxnId] = field(default_factory=set)
+    """Transactions that may publish no more."""
 
     @property
     def deduplication(self) -> FakeLedger:
         return self
+
+    def use_transactions(self) -> None:
+        pass
 
     def save(self) -> None:
         self.saves += 1
@@ -92,6 +101,8 @@ class FakeLedger:
     def append(self, run: Run, context: object) -> None:
         if self.refusing is not None:
             raise self.refusing
+        if run.txn in self.over:
+            raise TransactionNotAllowed(f"transaction {run.txn} has ended")
         self.pending.append((run, context))
 
     def confirm(self, count: int) -> list[tuple[Run, object]]:
@@ -113,6 +124,7 @@ class FakeTopic:
     def __init__(self, names: dict[str, Producer] | None = None, **config: Any) -> None:
         self.ledger = FakeLedger()
         self.names = names if names is not None else {}
+        self.not_allowed: list[tuple[Producer, list[int]]] = []
         self.state = DeduplicationState(
             DeduplicationSnapshot(EARLIEST),
             now_ms=0,
@@ -127,13 +139,20 @@ class FakeTopic:
             TopicStats(),
             FakeClock(),
             lambda producer, entries, error: None,
+            lambda producer, run, error: self.not_allowed.append((producer, run.sequence_ids())),
         )
 
     def producer(self, name: str = "a") -> tuple[Producer, FakePeer]:
         peer = FakePeer()
         return Producer(1, name, 0, peer, {}, b"", 0), peer
 
-    def send(self, producer: Producer, *ids: int, entry: Callable[[int], bytes] | None = None) -> None:
+    def send(
+        self,
+        producer: Producer,
+        *ids: int,
+        entry: Callable[[int], bytes] | None = None,
+        txn: TxnId | None = None,
+    ) -> None:
         entries = [b"%d" % number if entry is None else entry(number) for number in ids]
         run = SendRun(
             1,
@@ -145,7 +164,7 @@ class FakeTopic:
             False,
             sum(map(len, entries)),
         )
-        self.publishing.publish(producer, run)
+        self.publishing.publish(producer, run, txn)
 
     def confirm(self, count: int = 1_000) -> None:
         done = self.ledger.confirm(count)

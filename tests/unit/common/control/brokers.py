@@ -10,6 +10,8 @@ from magnetar.common.control.control_client import Caller, ControlClient
 from magnetar.common.control.control_pb2 import (
     AssignRequest,
     AssignResponse,
+    EndTransactionsRequest,
+    EndTransactionsResponse,
     LoadsRequest,
     LoadsResponse,
     MergeRequest,
@@ -22,6 +24,8 @@ from magnetar.common.control.control_pb2 import (
     SplitResponse,
     TakeRequest,
     TakeResponse,
+    TransactionStatusRequest,
+    TransactionStatusResponse,
     UnloadRequest,
     UnloadResponse,
 )
@@ -82,6 +86,12 @@ class FakeControl:
         self, request: NonPersistentTopicsRequest, /
     ) -> NonPersistentTopicsResponse:
         return NonPersistentTopicsResponse(topics=[f"non-persistent://{request.namespace}/t"])
+
+    async def end_transactions(self, request: EndTransactionsRequest, /) -> EndTransactionsResponse:
+        return EndTransactionsResponse()
+
+    async def transaction_status(self, request: TransactionStatusRequest, /) -> TransactionStatusResponse:
+        return TransactionStatusResponse()
 
 
 def registration(port: int, *, broker_id: str = "b1", run: int = 7) -> BrokerRegistration:

@@ -1,4 +1,4 @@
-"""Transactions of a topic: limit of reads, aborted entries, acknowledgements; all of it after a kill."""
+"""Transactions of a topic: the limit of reads, aborted entries, acknowledgements, also after a kill."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 _LATEST: Final = 2**63 - 1
+_COMMITTED: Final = "READ_COMMITTED"
 _TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic")
 _SUBSCRIPTION = click.option("--subscription", "-s", required=True, help="Subscription name.")
 
@@ -196,11 +197,31 @@ def expire_everywhere(target: Target, topic: str, seconds: int) -> None:
 @click.option(
     "--count", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="Number of entries."
 )
+@click.option(
+    "--transaction-isolation-level",
+    "-til",
+    "isolation",
+    type=click.Choice([_COMMITTED, "READ_UNCOMMITTED"]),
+    default=_COMMITTED,
+    show_default=True,
+    help="Whether entries of open and aborted transactions are left out or shown.",
+)
 @click.pass_obj
-def peek_messages(target: Target, topic: str, subscription: str, count: int) -> None:
+def peek_messages(target: Target, topic: str, subscription: str, count: int, isolation: str) -> None:
     """Show the next entries of a backlog without acknowledging them."""
-    for number in range(1, count + 1):
-        _show_message(ask(target, "GET", f"{subscription_path(topic, subscription)}/position/{number}"))
+    shown = number = 0
+    while shown < count:
+        number += 1
+        answer = ask(target, "GET", f"{subscription_path(topic, subscription)}/position/{number}")
+        if isolation != _COMMITTED or _is_committed(answer):
+            _show_message(answer)
+            shown += 1
+
+
+def _is_committed(answer: Answer) -> bool:
+    """Whether consumers get an entry: neither in an aborted transaction, nor in or after an open one."""
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    return "true" not in (headers.get(f"x-pulsar-txn-{what}") for what in ("aborted", "uncommitted"))
 
 
 @click.command(name="examine-messages")

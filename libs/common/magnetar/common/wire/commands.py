@@ -199,9 +199,18 @@ def ack_response(
     request_id: int,
     server_error: ServerError.ValueType | None = None,
     message: str | None = None,
+    *,
+    txn: TxnId | None = None,
 ) -> bytes:
+    """Answers Ack; with its transaction where the acknowledgement was in one."""
     return _command(
-        "ackResponse", consumer_id=consumer_id, request_id=request_id, error=server_error, message=message
+        "ackResponse",
+        consumer_id=consumer_id,
+        request_id=request_id,
+        error=server_error,
+        message=message,
+        txnid_least_bits=None if txn is None else txn.least,
+        txnid_most_bits=None if txn is None else txn.most,
     )
 
 

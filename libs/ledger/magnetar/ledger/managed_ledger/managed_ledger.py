@@ -180,6 +180,10 @@ class ManagedLedger(TopicOffload):
         limit = self.max_read_position
         return confirmed if limit is None else min(confirmed, limit)
 
+    def now_ms(self) -> int:
+        """Returns the topic's wall clock, ms since 1970 UTC."""
+        return self._ctx.clock.wall_ms()
+
     def first_position(self) -> Position:
         """The position just before the first existing entry."""
         spans = self._spans.spans

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -9,6 +10,9 @@ from magnetar.common.errors import EntryUnreadable
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerReader
 
 READ_BYTES_MAX: Final = 1024 * 1024
+
+SLICE_BYTES: Final = 16 * 1024
+"""Bytes of entries after which other tasks have their turn."""
 
 
 async def replay_records(
@@ -28,7 +32,12 @@ async def replay_records(
             damaged(at, str(error))
             at += 1
             continue
+        fed = 0
         for run in runs:
             for number, data in enumerate(run.entries):
                 feed(run.first_entry_id + number, data)
+                fed += len(data)
+                if fed >= SLICE_BYTES:
+                    fed = 0
+                    await asyncio.sleep(0)
             at = run.last_entry_id + 1

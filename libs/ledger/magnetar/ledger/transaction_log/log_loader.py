@@ -9,7 +9,8 @@ from __future__ import annotations
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
 from magnetar.ledger.transaction_log import transaction_log_pb2 as pb
 from magnetar.ledger.transaction_log.coordinator_state import CoordinatorState
-from magnetar.ledger.transaction_log.log_records import apply_change, apply_chunk, decode_entry
+from magnetar.ledger.transaction_log.log_records import apply_change, decode_entry
+from magnetar.ledger.transaction_log.log_snapshots import apply_chunk
 
 
 class LogLoader:

@@ -1,13 +1,11 @@
 """The records of a transaction log as bytes: proto/storage/v1/transaction_log.proto with a header.
 
-Entries are bounded (`ENTRY_BYTES_MAX`, about): many changes are several entries, and so are the participants
-of one large transaction in a snapshot.
+Entries are bounded (`ENTRY_BYTES_MAX`, about): many changes are several entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from sys import intern
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -17,7 +15,6 @@ from magnetar.ledger.managed_ledger.record_header import RecordFormat
 from magnetar.ledger.transaction_log import transaction_log_pb2 as pb
 from magnetar.ledger.transaction_log.coordinator_state import (
     CoordinatorState,
-    Outcome,
     Reason,
     Subscription,
     Transaction,
@@ -31,8 +28,8 @@ ENTRY_BYTES_MAX: Final = 64 * 1024
 NAMES_MAX: Final = 200
 """Names of participants in one change or in one part of a snapshot."""
 
-_ACTIONS: Final = {Action.COMMIT: pb.COMMIT, Action.ABORT: pb.ABORT}
-_READ_ACTIONS: Final = {value: action for action, value in _ACTIONS.items()}
+ACTIONS: Final = {Action.COMMIT: pb.COMMIT, Action.ABORT: pb.ABORT}
+_READ_ACTIONS: Final = {value: action for action, value in ACTIONS.items()}
 _REASONS: Final = {Reason.REQUESTED: pb.REQUESTED, Reason.TIMED_OUT: pb.TIMED_OUT}
 _READ_REASONS: Final = {value: reason for reason, value in _REASONS.items()}
 
@@ -49,9 +46,6 @@ def decode_entry(data: bytes) -> pb.Entry:
         return pb.Entry.FromString(body)
     except DecodeError as error:
         raise DataCorruption(f"a transaction record with a good checksum does not parse: {error}") from error
-
-
-# Changes
 
 
 def begin_change(transaction: Transaction) -> pb.Change:
@@ -75,7 +69,7 @@ def subscriptions_changes(number: int, subscriptions: Sequence[Subscription]) ->
 
 
 def decide_change(number: int, action: Action, reason: Reason) -> pb.Change:
-    return pb.Change(number=number, decide=_decide(action, reason))
+    return pb.Change(number=number, decide=encode_decision(action, reason))
 
 
 def ended_change(number: int, ended_ms: int) -> pb.Change:
@@ -110,7 +104,7 @@ def apply_change(state: CoordinatorState, change: pb.Change) -> None:
     elif kind == "subscriptions":
         state.add_subscriptions(number, _read_subscriptions(change.subscriptions))
     elif kind == "decide":
-        state.decide(number, _read_action(change.decide.action), _READ_REASONS[change.decide.reason])
+        state.decide(number, *read_decision(change.decide))
     elif kind == "ended":
         state.end(number, change.ended.ended_ms)
         state.forget(number)
@@ -121,87 +115,13 @@ def apply_change(state: CoordinatorState, change: pb.Change) -> None:
         )
 
 
-# Snapshots
-
-
-def snapshot_entries(
-    transactions: Iterable[Transaction], outcomes: Iterable[tuple[int, Outcome]], *, snapshot_id: int
-) -> Iterator[bytes]:
-    """Yields a whole snapshot, entry by entry: chunks, then the end mark."""
-    chunk = pb.SnapshotChunk(snapshot_id=snapshot_id)
-    size = 0
-    end = pb.SnapshotEnd(snapshot_id=snapshot_id)
-    for part in _parts(transactions, outcomes, end):
-        if isinstance(part, pb.Outcome):
-            chunk.outcomes.append(part)
-        else:
-            chunk.transactions.append(part)
-        size += part.ByteSize()
-        if size >= ENTRY_BYTES_MAX:
-            yield encode_entry(pb.Entry(snapshot_chunk=chunk))
-            end.chunks += 1
-            chunk, size = pb.SnapshotChunk(snapshot_id=snapshot_id, index=end.chunks), 0
-    if size:
-        yield encode_entry(pb.Entry(snapshot_chunk=chunk))
-        end.chunks += 1
-    yield encode_entry(pb.Entry(snapshot_end=end))
-
-
-def apply_chunk(state: CoordinatorState, chunk: pb.SnapshotChunk) -> None:
-    """Adds a part of a snapshot to a state; parts come in order. Raises DataCorruption."""
-    for part in chunk.transactions:
-        number = part.number
-        if part.HasField("begin"):
-            state.begin(number, part.begin.owner, part.begin.deadline_ms, part.begin.ttl_ms)
-        if part.HasField("topics"):
-            state.add_topics(number, part.topics.names)
-        if part.HasField("subscriptions"):
-            state.add_subscriptions(number, _read_subscriptions(part.subscriptions))
-        if part.HasField("decide"):  # in the last part, since participants are added before
-            state.decide(number, _read_action(part.decide.action), _READ_REASONS[part.decide.reason])
-    for each in chunk.outcomes:
-        outcome = Outcome(_read_action(each.action), each.ended_ms, intern(each.owner))
-        state.outcomes[each.number] = outcome  # all of them: what is too old goes with the next one
-
-
-def _parts(
-    transactions: Iterable[Transaction], outcomes: Iterable[tuple[int, Outcome]], end: pb.SnapshotEnd
-) -> Iterator[pb.Transaction | pb.Outcome]:
-    for each in transactions:
-        end.transactions += 1
-        yield from _transaction_parts(each)
-    for number, outcome in outcomes:
-        end.outcomes += 1
-        yield pb.Outcome(
-            number=number,
-            action=_ACTIONS[outcome.action],
-            ended_ms=outcome.ended_ms,
-            owner=outcome.owner,
-        )
-
-
-def _transaction_parts(transaction: Transaction) -> Iterator[pb.Transaction]:
-    topics, subscriptions = transaction.topics, transaction.subscriptions
-    part = pb.Transaction(number=transaction.number, begin=_begin(transaction))
-    for start in range(0, max(len(topics), len(subscriptions)), NAMES_MAX):
-        if start:
-            yield part
-            part = pb.Transaction(number=transaction.number)
-        if names := topics[start : start + NAMES_MAX]:
-            part.topics.names.extend(names)
-        if some := subscriptions[start : start + NAMES_MAX]:
-            part.subscriptions.CopyFrom(_subscriptions(some))
-    if transaction.action is not None:
-        part.decide.CopyFrom(_decide(transaction.action, transaction.reason))
-    yield part
-
-
 def _begin(transaction: Transaction) -> pb.Begin:
     return pb.Begin(deadline_ms=transaction.deadline_ms, ttl_ms=transaction.ttl_ms, owner=transaction.owner)
 
 
-def _decide(action: Action, reason: Reason) -> pb.Decide:
-    return pb.Decide(action=_ACTIONS[action], reason=_REASONS[reason])
+def encode_decision(action: Action, reason: Reason) -> pb.Decide:
+    """Encodes a decision."""
+    return pb.Decide(action=ACTIONS[action], reason=_REASONS[reason])
 
 
 def _subscriptions(subscriptions: Iterable[Subscription]) -> pb.Subscriptions:
@@ -214,7 +134,14 @@ def _read_subscriptions(value: pb.Subscriptions) -> list[Subscription]:
     return [(each.topic, each.name) for each in value.subscriptions]
 
 
-def _read_action(value: pb.Action.ValueType) -> Action:
+def read_decision(value: pb.Decide) -> tuple[Action, Reason]:
+    """Decodes a decision. Raises UnsupportedFormat for an action of a later release."""
+    # A cause that only a later release knows changes nothing.
+    return read_action(value.action), _READ_REASONS.get(value.reason, Reason.REQUESTED)
+
+
+def read_action(value: pb.Action.ValueType) -> Action:
+    """Decodes an action. Raises UnsupportedFormat for one of a later release."""
     action = _READ_ACTIONS.get(value)
     if action is None:
         raise UnsupportedFormat(

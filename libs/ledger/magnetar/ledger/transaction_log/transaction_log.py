@@ -38,6 +38,7 @@ from magnetar.ledger.transaction_log import log_records as records
 from magnetar.ledger.transaction_log import transaction_log_pb2 as pb
 from magnetar.ledger.transaction_log.coordinator_state import CoordinatorState, Reason, Subscription
 from magnetar.ledger.transaction_log.log_head import LogHeadKey
+from magnetar.ledger.transaction_log.log_snapshots import snapshot_entries
 
 log = get_logger(__name__)
 
@@ -458,7 +459,7 @@ class TransactionLog:
         outcomes = list(self.state.outcomes.items())
         batch: list[bytes] = []
         count = size = batch_bytes = 0
-        for entry in records.snapshot_entries(transactions, outcomes, snapshot_id=_SNAPSHOT_ID):
+        for entry in snapshot_entries(transactions, outcomes, snapshot_id=_SNAPSHOT_ID):
             batch.append(entry)
             batch_bytes += len(entry)
             if batch_bytes >= _SNAPSHOT_BATCH_BYTES:

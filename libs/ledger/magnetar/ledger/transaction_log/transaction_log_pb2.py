@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15transaction_log.proto\x12 magnetar.storage.v1.transactions\"\xe1\x01\n\x05\x45ntry\x12<\n\x07\x63hanges\x18\x01 \x01(\x0b\x32).magnetar.storage.v1.transactions.ChangesH\x00\x12I\n\x0esnapshot_chunk\x18\x02 \x01(\x0b\x32/.magnetar.storage.v1.transactions.SnapshotChunkH\x00\x12\x45\n\x0csnapshot_end\x18\x03 \x01(\x0b\x32-.magnetar.storage.v1.transactions.SnapshotEndH\x00\x42\x08\n\x06record\"D\n\x07\x43hanges\x12\x39\n\x07\x63hanges\x18\x01 \x03(\x0b\x32(.magnetar.storage.v1.transactions.Change\"\xd8\x02\n\x06\x43hange\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x38\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\'.magnetar.storage.v1.transactions.BeginH\x00\x12:\n\x06topics\x18\x03 \x01(\x0b\x32(.magnetar.storage.v1.transactions.TopicsH\x00\x12H\n\rsubscriptions\x18\x04 \x01(\x0b\x32/.magnetar.storage.v1.transactions.SubscriptionsH\x00\x12:\n\x06\x64\x65\x63ide\x18\x05 \x01(\x0b\x32(.magnetar.storage.v1.transactions.DecideH\x00\x12\x38\n\x05\x65nded\x18\x06 \x01(\x0b\x32\'.magnetar.storage.v1.transactions.EndedH\x00\x42\x08\n\x06\x63hange\";\n\x05\x42\x65gin\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x01 \x01(\x03\x12\x0e\n\x06ttl_ms\x18\x02 \x01(\x04\x12\r\n\x05owner\x18\x03 \x01(\t\"\x17\n\x06Topics\x12\r\n\x05names\x18\x01 \x03(\t\"V\n\rSubscriptions\x12\x45\n\rsubscriptions\x18\x01 \x03(\x0b\x32..magnetar.storage.v1.transactions.Subscription\"+\n\x0cSubscription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"|\n\x06\x44\x65\x63ide\x12\x38\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32(.magnetar.storage.v1.transactions.Action\x12\x38\n\x06reason\x18\x02 \x01(\x0e\x32(.magnetar.storage.v1.transactions.Reason\"\x19\n\x05\x45nded\x12\x10\n\x08\x65nded_ms\x18\x01 \x01(\x03\"\xb5\x01\n\rSnapshotChunk\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\r\x12\x43\n\x0ctransactions\x18\x03 \x03(\x0b\x32-.magnetar.storage.v1.transactions.Transaction\x12;\n\x08outcomes\x18\x04 \x03(\x0b\x32).magnetar.storage.v1.transactions.Outcome\"\x91\x02\n\x0bTransaction\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x36\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\'.magnetar.storage.v1.transactions.Begin\x12\x38\n\x06topics\x18\x03 \x01(\x0b\x32(.magnetar.storage.v1.transactions.Topics\x12\x46\n\rsubscriptions\x18\x04 \x01(\x0b\x32/.magnetar.storage.v1.transactions.Subscriptions\x12\x38\n\x06\x64\x65\x63ide\x18\x05 \x01(\x0b\x32(.magnetar.storage.v1.transactions.Decide\"t\n\x07Outcome\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x38\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32(.magnetar.storage.v1.transactions.Action\x12\x10\n\x08\x65nded_ms\x18\x03 \x01(\x03\x12\r\n\x05owner\x18\x04 \x01(\t\"Z\n\x0bSnapshotEnd\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\r\x12\x14\n\x0ctransactions\x18\x03 \x01(\x04\x12\x10\n\x08outcomes\x18\x04 \x01(\x04*\x1f\n\x06\x41\x63tion\x12\n\n\x06\x43OMMIT\x10\x00\x12\t\n\x05\x41\x42ORT\x10\x01*&\n\x06Reason\x12\r\n\tREQUESTED\x10\x00\x12\r\n\tTIMED_OUT\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15transaction_log.proto\x12 magnetar.storage.v1.transactions\"\xe1\x01\n\x05\x45ntry\x12<\n\x07\x63hanges\x18\x01 \x01(\x0b\x32).magnetar.storage.v1.transactions.ChangesH\x00\x12I\n\x0esnapshot_chunk\x18\x02 \x01(\x0b\x32/.magnetar.storage.v1.transactions.SnapshotChunkH\x00\x12\x45\n\x0csnapshot_end\x18\x03 \x01(\x0b\x32-.magnetar.storage.v1.transactions.SnapshotEndH\x00\x42\x08\n\x06record\"D\n\x07\x43hanges\x12\x39\n\x07\x63hanges\x18\x01 \x03(\x0b\x32(.magnetar.storage.v1.transactions.Change\"\xd8\x02\n\x06\x43hange\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x38\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\'.magnetar.storage.v1.transactions.BeginH\x00\x12:\n\x06topics\x18\x03 \x01(\x0b\x32(.magnetar.storage.v1.transactions.TopicsH\x00\x12H\n\rsubscriptions\x18\x04 \x01(\x0b\x32/.magnetar.storage.v1.transactions.SubscriptionsH\x00\x12:\n\x06\x64\x65\x63ide\x18\x05 \x01(\x0b\x32(.magnetar.storage.v1.transactions.DecideH\x00\x12\x38\n\x05\x65nded\x18\x06 \x01(\x0b\x32\'.magnetar.storage.v1.transactions.EndedH\x00\x42\x08\n\x06\x63hange\";\n\x05\x42\x65gin\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x01 \x01(\x03\x12\x0e\n\x06ttl_ms\x18\x02 \x01(\x04\x12\r\n\x05owner\x18\x03 \x01(\t\"\x17\n\x06Topics\x12\r\n\x05names\x18\x01 \x03(\t\"V\n\rSubscriptions\x12\x45\n\rsubscriptions\x18\x01 \x03(\x0b\x32..magnetar.storage.v1.transactions.Subscription\"+\n\x0cSubscription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"|\n\x06\x44\x65\x63ide\x12\x38\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32(.magnetar.storage.v1.transactions.Action\x12\x38\n\x06reason\x18\x02 \x01(\x0e\x32(.magnetar.storage.v1.transactions.Reason\"\x19\n\x05\x45nded\x12\x10\n\x08\x65nded_ms\x18\x01 \x01(\x03\"\xc5\x01\n\rSnapshotChunk\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\r\x12\r\n\x05names\x18\x03 \x03(\t\x12\x43\n\x0ctransactions\x18\x04 \x03(\x0b\x32-.magnetar.storage.v1.transactions.Transaction\x12<\n\x08outcomes\x18\x05 \x01(\x0b\x32*.magnetar.storage.v1.transactions.Outcomes\"\xb2\x01\n\x0bTransaction\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\x03\x12\x0e\n\x06ttl_ms\x18\x03 \x01(\x04\x12\r\n\x05owner\x18\x04 \x01(\r\x12\x0e\n\x06topics\x18\x05 \x03(\r\x12\x15\n\rsubscriptions\x18\x06 \x03(\r\x12\x38\n\x06\x64\x65\x63ide\x18\x07 \x01(\x0b\x32(.magnetar.storage.v1.transactions.Decide\"x\n\x08Outcomes\x12\x0f\n\x07numbers\x18\x01 \x03(\x04\x12\x39\n\x07\x61\x63tions\x18\x02 \x03(\x0e\x32(.magnetar.storage.v1.transactions.Action\x12\x10\n\x08\x65nded_ms\x18\x03 \x03(\x03\x12\x0e\n\x06owners\x18\x04 \x03(\r\"Z\n\x0bSnapshotEnd\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\r\x12\x14\n\x0ctransactions\x18\x03 \x01(\x04\x12\x10\n\x08outcomes\x18\x04 \x01(\x04*\x1f\n\x06\x41\x63tion\x12\n\n\x06\x43OMMIT\x10\x00\x12\t\n\x05\x41\x42ORT\x10\x01*&\n\x06Reason\x12\r\n\tREQUESTED\x10\x00\x12\r\n\tTIMED_OUT\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'transaction_log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ACTION']._serialized_start=1746
-  _globals['_ACTION']._serialized_end=1777
-  _globals['_REASON']._serialized_start=1779
-  _globals['_REASON']._serialized_end=1817
+  _globals['_ACTION']._serialized_start=1671
+  _globals['_ACTION']._serialized_end=1702
+  _globals['_REASON']._serialized_start=1704
+  _globals['_REASON']._serialized_end=1742
   _globals['_ENTRY']._serialized_start=60
   _globals['_ENTRY']._serialized_end=285
   _globals['_CHANGES']._serialized_start=287
@@ -54,11 +54,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENDED']._serialized_start=1049
   _globals['_ENDED']._serialized_end=1074
   _globals['_SNAPSHOTCHUNK']._serialized_start=1077
-  _globals['_SNAPSHOTCHUNK']._serialized_end=1258
-  _globals['_TRANSACTION']._serialized_start=1261
-  _globals['_TRANSACTION']._serialized_end=1534
-  _globals['_OUTCOME']._serialized_start=1536
-  _globals['_OUTCOME']._serialized_end=1652
-  _globals['_SNAPSHOTEND']._serialized_start=1654
-  _globals['_SNAPSHOTEND']._serialized_end=1744
+  _globals['_SNAPSHOTCHUNK']._serialized_end=1274
+  _globals['_TRANSACTION']._serialized_start=1277
+  _globals['_TRANSACTION']._serialized_end=1455
+  _globals['_OUTCOMES']._serialized_start=1457
+  _globals['_OUTCOMES']._serialized_end=1577
+  _globals['_SNAPSHOTEND']._serialized_start=1579
+  _globals['_SNAPSHOTEND']._serialized_end=1669
 # @@protoc_insertion_point(module_scope)

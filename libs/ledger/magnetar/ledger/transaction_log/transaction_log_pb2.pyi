@@ -292,32 +292,38 @@ Global___Ended: _TypeAlias = Ended  # noqa: Y015
 
 @_typing.final
 class SnapshotChunk(_message.Message):
-    """A part of a snapshot. A transaction with many participants is in several parts, in order."""
+    """A part of a snapshot. Names of topics, subscriptions and owners stand once in each chunk, and are named by their
+    index in it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.int
     index: _builtins.int
     """from 0"""
     @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transaction]: ...
     @_builtins.property
-    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome]: ...
+    def outcomes(self) -> Global___Outcomes: ...
     def __init__(
         self,
         *,
         snapshot_id: _builtins.int = ...,
         index: _builtins.int = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
         transactions: _abc.Iterable[Global___Transaction] | None = ...,
-        outcomes: _abc.Iterable[Global___Outcome] | None = ...,
+        outcomes: Global___Outcomes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "outcomes", b"outcomes", "snapshot_id", b"snapshot_id", "transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "names", b"names", "outcomes", b"outcomes", "snapshot_id", b"snapshot_id", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -325,22 +331,28 @@ Global___SnapshotChunk: _TypeAlias = SnapshotChunk  # noqa: Y015
 
 @_typing.final
 class Transaction(_message.Message):
+    """An unfinished transaction, or a further part of the one before, with more participants."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NUMBER_FIELD_NUMBER: _builtins.int
-    BEGIN_FIELD_NUMBER: _builtins.int
+    DEADLINE_MS_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
     DECIDE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
+    deadline_ms: _builtins.int
+    ttl_ms: _builtins.int
+    owner: _builtins.int
+    """a name, as the numbers in the two fields below"""
     @_builtins.property
-    def begin(self) -> Global___Begin:
-        """absent in all but the first part"""
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def subscriptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """topic, subscription, topic, subscription, ..."""
 
-    @_builtins.property
-    def topics(self) -> Global___Topics: ...
-    @_builtins.property
-    def subscriptions(self) -> Global___Subscriptions: ...
     @_builtins.property
     def decide(self) -> Global___Decide:
         """absent: open"""
@@ -349,48 +361,56 @@ class Transaction(_message.Message):
         self,
         *,
         number: _builtins.int = ...,
-        begin: Global___Begin | None = ...,
-        topics: Global___Topics | None = ...,
-        subscriptions: Global___Subscriptions | None = ...,
+        deadline_ms: _builtins.int = ...,
+        ttl_ms: _builtins.int = ...,
+        owner: _builtins.int = ...,
+        topics: _abc.Iterable[_builtins.int] | None = ...,
+        subscriptions: _abc.Iterable[_builtins.int] | None = ...,
         decide: Global___Decide | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "decide", b"decide", "subscriptions", b"subscriptions", "topics", b"topics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decide", b"decide"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "decide", b"decide", "number", b"number", "subscriptions", b"subscriptions", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ms", b"deadline_ms", "decide", b"decide", "number", b"number", "owner", b"owner", "subscriptions", b"subscriptions", "topics", b"topics", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Transaction: _TypeAlias = Transaction  # noqa: Y015
 
 @_typing.final
-class Outcome(_message.Message):
-    """How a transaction ended that is remembered."""
+class Outcomes(_message.Message):
+    """How transactions ended that are remembered, in the order of their ends: item i of each list is of one transaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    NUMBER_FIELD_NUMBER: _builtins.int
-    ACTION_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
     ENDED_MS_FIELD_NUMBER: _builtins.int
-    OWNER_FIELD_NUMBER: _builtins.int
-    number: _builtins.int
-    action: Global___Action.ValueType
-    ended_ms: _builtins.int
-    owner: _builtins.str
+    OWNERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedScalarFieldContainer[Global___Action.ValueType]: ...
+    @_builtins.property
+    def ended_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """names"""
+
     def __init__(
         self,
         *,
-        number: _builtins.int = ...,
-        action: Global___Action.ValueType = ...,
-        ended_ms: _builtins.int = ...,
-        owner: _builtins.str = ...,
+        numbers: _abc.Iterable[_builtins.int] | None = ...,
+        actions: _abc.Iterable[Global___Action.ValueType] | None = ...,
+        ended_ms: _abc.Iterable[_builtins.int] | None = ...,
+        owners: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "ended_ms", b"ended_ms", "number", b"number", "owner", b"owner"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "ended_ms", b"ended_ms", "numbers", b"numbers", "owners", b"owners"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+Global___Outcomes: _TypeAlias = Outcomes  # noqa: Y015
 
 @_typing.final
 class SnapshotEnd(_message.Message):

@@ -46,8 +46,8 @@ class Verdict:
     shares: tuple[Share, ...]
     """Shares to copy back, in order."""
     missing: bool
-    """Entries in metadata, or a topic's cursors, that no queried bookie holds: most likely deleted since the
-    backup.
+    """Entries in metadata, a topic's cursors or a coordinator's transactions, that no queried bookie holds:
+    most likely deleted since the backup.
     """
 
 
@@ -56,10 +56,10 @@ def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState], asked: Collec
     queried bookies.
     """
     shares: list[Share] = []
-    # A topic's head names a cursor ledger once it contains a snapshot; a closed one without entries was found
+    # A head names a ledger of records once it contains a snapshot; a closed one without entries was found
     # empty by a broker.
-    cursors = ledger.properties.get("kind") == "cursors"
-    missing = cursors and is_closed(ledger) and bool(ledger.fragments) and ledger.last_entry_id < 0
+    records = ledger.properties.get("kind") in ("cursors", "transactions")
+    missing = records and is_closed(ledger) and bool(ledger.fragments) and ledger.last_entry_id < 0
     for fragment in settled_fragments(ledger):
         at_home, others = _holders(fragment.bookie_ids, held, fragment.first)
         missing |= not at_home and not others
@@ -71,7 +71,7 @@ def judge(ledger: LedgerMetadata, held: Mapping[str, LedgerState], asked: Collec
         bookie_ids = tuple(tail.bookie_ids)
         at_home, others = _holders(bookie_ids, held, tail.first_entry_id)
         last = max((held[each].last_entry_id for each in (*at_home, *others)), default=-1)
-        missing |= last < 0 and not shares and cursors
+        missing |= last < 0 and not shares and records
         # With copies elsewhere, those in the ensemble may end anywhere earlier: everything is copied to all
         # of them.
         fragment = FragmentRange(tail.first_entry_id, last, bookie_ids)

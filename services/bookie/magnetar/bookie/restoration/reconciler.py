@@ -17,7 +17,7 @@ from magnetar.bookie.autorecovery.fragments import Move, striping_of, with_move
 from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.bookie.autorecovery.throttle import Throttle
 from magnetar.bookie.restoration.inventory import Inventory, take_inventory
-from magnetar.bookie.restoration.ledger_claims import read_claims
+from magnetar.bookie.restoration.ledger_claims import owner_of, read_claims
 from magnetar.bookie.restoration.ledger_verdict import Share, judge
 from magnetar.common.errors import MagnetarError, StorageError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
@@ -51,14 +51,14 @@ class NotReconcilable(MagnetarError):
 
 @dataclass(frozen=True, slots=True)
 class Unnamed:
-    """A ledger on bookies that metadata lacks or does not assign to a topic."""
+    """A ledger on bookies that metadata lacks or does not assign to a topic or transaction coordinator."""
 
     ref: LedgerRef
     entries: int
     byte_length: int
     bookies: tuple[str, ...]
     topic: str = ""
-    """The topic in the ledger's metadata, which does not reference it; empty if metadata lacks the ledger."""
+    """The owner in the ledger's metadata, which does not reference it; empty if metadata lacks the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +201,10 @@ class Reconciler:
                 named.add(ref)
                 found.ledgers += 1
                 if ref.id < restoration.lost_from and inventory.of(ref) and claims.lack(ledger):
-                    found.unnamed.append(_unnamed(ref, inventory, ledger.properties["topic"]))
+                    found.unnamed.append(_unnamed(ref, inventory, owner_of(ledger)))
                 verdict = judge(ledger, inventory.of(ref), inventory.bookies)
                 if verdict.missing and (open_ones or ref.id < restoration.lost_until):
-                    topic, kind = (ledger.properties.get(each, "") for each in ("topic", "kind"))
+                    topic, kind = owner_of(ledger), ledger.properties.get("kind", "")
                     entries = max(ledger.last_entry_id + 1, 0)
                     found.missing.append(Missing(ref.id, topic, entries, cursors=kind == "cursors"))
                 if any(share.settled or open_ones for share in verdict.shares):

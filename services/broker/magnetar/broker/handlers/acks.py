@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from magnetar.broker.handlers import transactional_acks
 from magnetar.broker.handlers.client import Client, OpenConsumer
 from magnetar.broker.handlers.message_ids import position_of
-from magnetar.common.errors import MagnetarError, NotSupportedYet, StorageError
+from magnetar.common.errors import MagnetarError, StorageError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
@@ -78,8 +79,8 @@ def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None]
     if opened is None:
         IGNORED_ACKS.labels("unknown consumer").inc()
         return None
-    if command.txnid_most_bits or command.txnid_least_bits:
-        raise NotSupportedYet("transactions are not supported by this version")
+    if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
+        return transactional_acks.handle_ack_in_transaction(client, opened, command)
     if command.HasField("validation_error"):
         error = CommandAck.ValidationError.Name(command.validation_error)
         UNREADABLE_MESSAGES.labels(error).inc(len(command.message_id))

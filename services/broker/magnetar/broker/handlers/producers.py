@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
@@ -13,11 +14,11 @@ from magnetar.broker.topics.publish.batch_counts import correct_counts
 from magnetar.broker.topics.publish.client_refusals import RefusedMessage
 from magnetar.broker.topics.publish.pending_publish import part_of
 from magnetar.broker.topics.publish.producer import Producer
-from magnetar.common.errors import NotAllowed, NotSupportedYet, ProtocolError, ServiceNotReady
+from magnetar.common.errors import NotAllowed, ProtocolError, ServiceNotReady
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.wire import commands
-from magnetar.common.wire.events import SendRejected, SendRun
+from magnetar.common.wire.events import SendRejected, SendRun, TransactionalSends
 from magnetar.common.wire.producer_options import DEDUPLICATION, NOT_DEDUPLICATED, REQUIRED
 from magnetar.common.wire.pulsar_pb2 import (
     CommandCloseProducer,
@@ -77,8 +78,6 @@ async def _open(client: Client, command: CommandProducer, opening: Opening) -> O
     checked = await _check_rights(client, command, name)
     if command.topic_epoch > TOPIC_EPOCH_MAX:
         raise NotAllowed(f"invalid topic epoch {command.topic_epoch}: no broker ever assigned it")
-    if command.txn_enabled:
-        raise NotSupportedYet("transactions are not supported by this version")
     checked_name("producer", command.producer_name)
     checked_name("subscription", command.initial_subscription_name)
     properties = checked_properties("producer", command.metadata)
@@ -189,18 +188,36 @@ def handle_sends(client: Client, sends: SendRun) -> None:
     if sends.message_counts is not None:
         refused = correct_counts(sends)
         if refused:
-            _publish_those_before(client, opened, sends, refused)
+            _publish_those_before(opened.topic.publishing.publish, opened, sends, refused)
             return
     opened.topic.publishing.publish(opened.producer, sends)
 
 
+def handle_transactional_sends(client: Client, event: TransactionalSends) -> None:
+    """Publishes a run of messages in a transaction. Raises as `handle_sends`."""
+    sends = event.sends
+    opened = client.producers.get(sends.producer_id)
+    if not isinstance(opened, OpenProducer):
+        _refuse_unknown(client, sends.producer_id, len(sends.entries))
+        return
+    publish = partial(opened.topic.publishing.publish_in, event.txn)
+    refused = correct_counts(sends) if sends.message_counts is not None else None
+    if refused:
+        _publish_those_before(publish, opened, sends, refused)
+    else:
+        publish(opened.producer, sends)
+
+
 def _publish_those_before(
-    client: Client, opened: OpenProducer, sends: SendRun, refused: dict[int, SendRejected]
+    publish: Callable[[Producer, SendRun], None],
+    opened: OpenProducer,
+    sends: SendRun,
+    refused: dict[int, SendRejected],
 ) -> None:
     first = min(refused)
     before = part_of(sends, range(first))
     if before is not None:
-        opened.topic.publishing.publish(opened.producer, before)
+        publish(opened.producer, before)
     _refuse(opened, refused[first])
 
 

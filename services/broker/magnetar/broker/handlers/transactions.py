@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from magnetar.broker.handlers.client import Client
+from magnetar.broker.transactions.coordinator import Coordinator
+from magnetar.broker.transactions.coordinators import Coordinators
 from magnetar.broker.transactions.participants import EndOutcome, EndResult, TransactionEnd
-from magnetar.broker.transactions.transactions import Coordinator, Coordinators
 from magnetar.common.errors import (
     InvalidTxnStatus,
     MagnetarError,
@@ -117,11 +118,11 @@ def handle_add_subscription(client: Client, command: CommandAddSubscriptionToTxn
 async def _add_subscriptions(
     client: Client, command: CommandAddSubscriptionToTxn, coordinators: Coordinators
 ) -> None:
-    txn, caller = _txn(command), _caller(client)
+    txn = _txn(command)
     named = [(_participant(each.topic), each.subscription) for each in command.subscription]
     for name, subscription in named:
         await client.services.authorizer.check_consume(client.principal, name, subscription)
-    added = [(name.full, subscription) for name, subscription in named]
+    added, caller = [(name.full, subscription) for name, subscription in named], _caller(client)
     await _ask(client, coordinators, txn.most, lambda it: it.add_subscriptions(txn, added, caller))
     client.peer.write(commands.subscriptions_added(command.request_id, txn))
 
@@ -150,11 +151,10 @@ async def _ask(
     clients look the coordinator up and send the command again.
     """
     try:
-        await coordinators.connect(coordinator_id)
         return await question(await coordinators.of(coordinator_id))
     except TooManyTransactions:
         raise
-    except (ServiceNotReady, StorageError, MetadataError) as error:
+    except (TransactionCoordinatorNotFound, ServiceNotReady, StorageError, MetadataError) as error:
         if _reconnects_only_when_closed(client):
             await asyncio.sleep(CLOSE_DELAY_S)
             client.peer.close(f"coordinator {coordinator_id} cannot be used here: {error}")
@@ -163,25 +163,29 @@ async def _ask(
         ) from error
 
 
-async def handle_end_on_partition(client: Client, command: CommandEndTxnOnPartition) -> None:
+def handle_end_on_partition(client: Client, command: CommandEndTxnOnPartition) -> Answer:
     """Ends a transaction in a topic of this broker, for a super user."""
-    txn = _txn(command)
-    await _end_here(client, command, txn, command.topic)
-    client.peer.write(commands.txn_ended_on_partition(command.request_id, txn))
+    if _coordinators(client, command.request_id) is None:
+        return None
+    return _end_here(client, command, command.topic, commands.txn_ended_on_partition)
 
 
-async def handle_end_on_subscription(client: Client, command: CommandEndTxnOnSubscription) -> None:
+def handle_end_on_subscription(client: Client, command: CommandEndTxnOnSubscription) -> Answer:
     """Ends a transaction in the topic of a subscription, for a super user: messages and acknowledgements of
     a topic end together.
     """
-    txn = _txn(command)
-    await _end_here(client, command, txn, command.subscription.topic)
-    client.peer.write(commands.txn_ended_on_subscription(command.request_id, txn))
+    if _coordinators(client, command.request_id) is None:
+        return None
+    return _end_here(client, command, command.subscription.topic, commands.txn_ended_on_subscription)
 
 
 async def _end_here(
-    client: Client, command: CommandEndTxnOnPartition | CommandEndTxnOnSubscription, txn: TxnId, topic: str
+    client: Client,
+    command: CommandEndTxnOnPartition | CommandEndTxnOnSubscription,
+    topic: str,
+    answer: Callable[[int, TxnId], bytes],
 ) -> None:
+    txn = _txn(command)
     if not _is_super_user(client):
         raise TransactionNotFound(
             f"transaction {txn} may be ended in a topic by super users only; ask its coordinator"
@@ -194,6 +198,7 @@ async def _end_here(
     end = TransactionEnd(txn, TopicName.parse(topic).full, _action(command), low_watermark)
     (result,) = await client.services.transactions.topics.end((end,))
     _raise_unless_over(end, result)
+    client.peer.write(answer(command.request_id, txn))
 
 
 def _raise_unless_over(end: TransactionEnd, result: EndResult) -> None:

@@ -11,6 +11,7 @@ from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.compaction_state import CompactionState
 from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.transaction_figures import TransactionFigures
 from magnetar.common.naming.topic_name import TopicName
 
 
@@ -108,6 +109,16 @@ class TopicView(Protocol):
     @property
     def compacted_bytes(self) -> int:
         """Estimated bytes of the entries in the compacted view, one copy."""
+        ...
+
+    @property
+    def transactions(self) -> TransactionFigures:
+        """Its transactions since the load."""
+        ...
+
+    @property
+    def blocked_by_transaction_s(self) -> float:
+        """Age in seconds of the open transaction that readers wait for; 0 without one."""
         ...
 
     @property

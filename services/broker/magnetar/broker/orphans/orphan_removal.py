@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from magnetar.broker.orphans import orphan as orphans
 from magnetar.broker.orphans.orphan import Orphan
-from magnetar.broker.orphans.orphan_scan import ledger_orphan, namespace_intent, topic_of_ledger
+from magnetar.broker.orphans.orphan_scan import (
+    coordinator_of_ledger,
+    ledger_orphan,
+    namespace_intent,
+    topic_of_ledger,
+)
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.common.errors import VersionMismatch
 from magnetar.common.metadata.keys import delete_ledger_intent_id, delete_topic_intent_id
@@ -60,20 +65,31 @@ class Clearing:
 
     async def _clear_ledger(self, item: Versioned) -> bool:
         value = decode(LedgerMetadata, item.value)
-        name = TopicName.parse(value.properties["topic"])
-        head = await self._metadata.get(self._keys.topic_head(name))
-        guards: list[Op] = [
-            Check(self._keys.topic_head(name), ABSENT if head is None else head.version),
-            Check(self._keys.intent(delete_ledger_intent_id(value.ref.id)), ABSENT),
-        ]
-        if head is not None:
-            creation_id = decode(TopicHead, head.value).creation_id
-            guards.append(Check(self._keys.topic_ledger(creation_id, value.ref.id), ABSENT))
+        guards = await self._nothing_names(value)
         # After the reads of the guarded keys: a guard detects every later change.
         if await ledger_orphan(self._metadata, self._keys, item) is None:
             return False
         await self._ledgers.ledgers.delete(read_ref(value.ref), with_ops=guards)
         return True
+
+    async def _nothing_names(self, value: LedgerMetadata) -> list[Op]:
+        """Returns checks that what could reference a ledger stays as it is now."""
+        no_intent = Check(self._keys.intent(delete_ledger_intent_id(value.ref.id)), ABSENT)
+        coordinator_id = coordinator_of_ledger(value)
+        if coordinator_id is not None:
+            key = self._keys.transaction_log_head(coordinator_id)
+            log_head = await self._metadata.get(key)
+            return [Check(key, ABSENT if log_head is None else log_head.version), no_intent]
+        name = TopicName.parse(value.properties["topic"])
+        head = await self._metadata.get(self._keys.topic_head(name))
+        guards: list[Op] = [
+            Check(self._keys.topic_head(name), ABSENT if head is None else head.version),
+            no_intent,
+        ]
+        if head is not None:
+            creation_id = decode(TopicHead, head.value).creation_id
+            guards.append(Check(self._keys.topic_ledger(creation_id, value.ref.id), ABSENT))
+        return guards
 
     async def _clear_topic_ledger(self, item: Versioned) -> bool:
         # No topic gets an existing creation id later: each id is assigned once, with its topic. The scan

@@ -37,6 +37,7 @@ from magnetar.common.metadata.values import (
     Intent,
     LedgerMetadata,
     TopicHead,
+    TransactionLogHead,
     decode,
 )
 from magnetar.common.naming.namespace_name import NamespaceName
@@ -182,8 +183,22 @@ def _sliced(items: list[T], size: int) -> Iterator[list[T]]:
 
 
 async def ledger_orphan(metadata: MetadataStore, keys: Keys, item: Versioned) -> Orphan | None:
-    """Returns the orphan for a ledger; None when the ledger is referenced or its metadata names no topic."""
+    """Returns the orphan for a ledger; None when the ledger is referenced, or its metadata names neither a
+    topic nor a transaction coordinator.
+    """
     value = decode(LedgerMetadata, item.value)
+    coordinator_id = coordinator_of_ledger(value)
+    if coordinator_id is not None:
+        if await names_of_log_ledger(metadata, keys, coordinator_id, value.ref.id) is not None:
+            return None
+        return Orphan(
+            LEDGER,
+            item.key,
+            item.version,
+            f"ledger {value.ref.id} of transaction coordinator {coordinator_id}",
+            "neither its coordinator nor a recorded deletion names it",
+            value.byte_length,
+        )
     name = topic_of_ledger(value)
     if name is None or await names_of_ledger(metadata, keys, name, value.ref.id) is not None:
         return None
@@ -203,6 +218,32 @@ def topic_of_ledger(value: LedgerMetadata) -> TopicName | None:
         return TopicName.parse(value.properties.get("topic", ""))
     except InvalidName:
         return None
+
+
+def coordinator_of_ledger(value: LedgerMetadata) -> int | None:
+    """Returns the transaction coordinator named in a ledger's metadata; None when it names none."""
+    text = value.properties.get("coordinator", "")
+    return int(text) if text.isdecimal() else None
+
+
+async def names_of_log_ledger(
+    metadata: MetadataStore, keys: Keys, coordinator_id: int, ledger_id: int
+) -> str | None:
+    """Returns the key that references a ledger of a transaction log: its coordinator's head, or an intent to
+    delete it; None without one.
+
+    A new ledger moves from its intent to the head, and the old one from the head to an intent, in one
+    transaction. So the head is read before and after the intent.
+    """
+    head_key = keys.transaction_log_head(coordinator_id)
+    intent_key = keys.intent(delete_ledger_intent_id(ledger_id))
+    for key in (head_key, intent_key, head_key):
+        found = await metadata.get(key)
+        if found is None:
+            continue
+        if key == intent_key or decode(TransactionLogHead, found.value).log.id == ledger_id:
+            return key
+    return None
 
 
 async def names_of_ledger(metadata: MetadataStore, keys: Keys, name: TopicName, ledger_id: int) -> str | None:

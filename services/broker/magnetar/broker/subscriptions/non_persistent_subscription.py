@@ -16,9 +16,11 @@ from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.membership import Membership, WithMembers
 from magnetar.broker.subscriptions.types.failover import tell_active
 from magnetar.broker.subscriptions.types.subscription_type import SubType
-from magnetar.common.errors import MagnetarError
+from magnetar.common.errors import MagnetarError, TransactionNotAllowed
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.pending_acks import PendingAck
 
 
 class NonPersistentSubscription(WithMembers):
@@ -137,6 +139,16 @@ class NonPersistentSubscription(WithMembers):
 
     def ack_cumulative(self, position: Position, consumer: Consumer) -> None:
         """Does nothing: acknowledgements are not stored."""
+
+    def ack_in_transaction(
+        self,
+        txn: TxnId,
+        acked: PendingAck,
+        consumer: Consumer,
+        done: Callable[[MagnetarError | None], object],
+    ) -> None:
+        """Refuses: acknowledgements are not stored."""
+        raise TransactionNotAllowed("a non-persistent topic does not take part in transactions")
 
     def when_persisted(self, done: Callable[[MagnetarError | None], None]) -> None:
         done(None)

@@ -22,19 +22,26 @@ from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.consumers.holders import holder_of, take_through
 from magnetar.broker.subscriptions.delivery.delivery import Delivery, DispatchRateGate, limited_step
 from magnetar.broker.subscriptions.delivery.outlet import Outlet
+from magnetar.broker.subscriptions.entries.aborted_entries import settle_next
 from magnetar.broker.subscriptions.entries.compacted_source import CompactedSource
 from magnetar.broker.subscriptions.entries.entry_reader import EntryReader
 from magnetar.broker.subscriptions.entries.entry_source import EntrySource
 from magnetar.broker.subscriptions.filters.delay_gate import DelayGate, count_delayed
+from magnetar.broker.subscriptions.filters.withheld_acks import WithheldAcks
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.limits.open_transactions import waits_for
 from magnetar.broker.subscriptions.membership import Membership, WithMembers
+from magnetar.broker.subscriptions.transactional_acks import give_back, take_from_holders
 from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts, SubType
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.tenure import Tenure
-from magnetar.common.errors import MagnetarError
+from magnetar.common.errors import MagnetarError, TransactionNotAllowed
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.ledger.managed_ledger.pending_acks import PendingAck
+from magnetar.ledger.managed_ledger.topic_transactions import TopicTransactions
 from pyroaring import BitMap
 
 _ROOM_MAX: Final = 1 << 62
@@ -67,6 +74,7 @@ class Subscription(WithMembers):
         "_topic_stats",
         "_turn_scheduled",
         "_unacked_max",
+        "_withheld",
         "cursor",
         "dispatch_rate",
         "idle_since",
@@ -115,6 +123,7 @@ class Subscription(WithMembers):
         self._blocked_on_unacked = False
         self._broker_limit = broker_limit
         self._tenure = tenure
+        self._withheld: WithheldAcks | None = None
         self._ack_waiters: list[Callable[[MagnetarError | None], object]] | None = None
 
     # -- figures for statistics and limits
@@ -197,6 +206,9 @@ class Subscription(WithMembers):
             paused_by=None if self._delivery is None else self._delivery.paused_by,
             throttled_by=None if self.dispatch_rate is None else self.dispatch_rate.throttled_by,
             reading=self._source is not None and self._source.reading,
+            waits_for=None
+            if self._source is None
+            else waits_for(self._ledger, self.cursor, self._source.read_position),
             unacked_limit_reached=self.blocked_on_unacked,
             delayed=self.delayed,
             due_in_ms=None if self._ledger.delays is None else self._ledger.delays.due_in_ms,
@@ -233,6 +245,9 @@ class Subscription(WithMembers):
         self._outlet = outlet = Outlet(self.cursor, self.stats, self._topic_stats, self._ledger.last_position)
         if self._members.individual and self._delay_tick_ms:
             self._add_delay_gate(self._source, late=False)
+        transactions = self._ledger.transactions
+        if transactions is not None and transactions.pending(self.cursor) is not None:
+            self._withhold(transactions)
         parts = DeliveryParts(
             source=self._source,
             cursor=self.cursor,
@@ -308,7 +323,7 @@ class Subscription(WithMembers):
         else:
             self._delivery.close()
             self._source.close()
-            self._source = self._delivery = self._outlet = self._delay_gate = None
+            self._source = self._delivery = self._outlet = self._delay_gate = self._withheld = None
         consumer.pending.clear()
         if self._broker_limit is not None:
             self._report_unacked(self._broker_limit)
@@ -373,6 +388,55 @@ class Subscription(WithMembers):
             self._ledger.pass_in_view(self.cursor, position)
         self._count_acks(consumer, max(0, before - self.cursor.backlog()))
 
+    def ack_in_transaction(
+        self,
+        txn: TxnId,
+        acked: PendingAck,
+        consumer: Consumer,
+        done: Callable[[MagnetarError | None], object],
+    ) -> None:
+        """Acknowledges in a transaction; `done` is called once that is durable, never from inside.
+
+        Raises TransactionConflict, or TransactionNotAllowed; then nothing was acknowledged.
+        """
+        if acked.cumulative is not None and self._members.individual:
+            raise TransactionNotAllowed(
+                "a Shared or Key_Shared subscription has no order: acknowledge its messages one by one"
+            )
+        transactions = self._ledger.use_transactions()
+        transactions.ack(txn, self.cursor, acked, done)
+        withheld = self._withhold(transactions)
+        if self._members.individual:
+            take_from_holders(self.consumers, consumer, acked, self.cursor, withheld)
+            if self._broker_limit is not None:
+                self._report_unacked(self._broker_limit)
+            self.wake()
+
+    def _withhold(self, transactions: TopicTransactions) -> WithheldAcks:
+        """Withholds from delivery what is pending in transactions, from the first acknowledgement on."""
+        withheld = self._withheld
+        if withheld is None:
+            assert self._source is not None, "there is a consumer"
+            assert self._outlet is not None, "there is a consumer"
+            withheld = self._withheld = WithheldAcks(transactions, self.cursor)
+            self._outlet.withheld = withheld
+            self._source.add_gate(withheld)
+        return withheld
+
+    def transaction_ended(self, action: Action, acked: PendingAck) -> None:
+        """Handles the end of a transaction that acknowledged here: committed acknowledgements are in the
+        cursor, aborted ones are free again.
+        """
+        if action is Action.COMMIT:
+            self.stats.acks += sum(map(len, acked.individual.values())) + sum(
+                bits.bit_count() for bits, _ in acked.batches.values()
+            )
+            if acked.cumulative is not None and self.cursor.reads_view:
+                self._ledger.pass_in_view(self.cursor, acked.cumulative)
+        elif self._source is not None:
+            self.stats.messages_redelivered += give_back(self._source, self.consumers, acked, self.cursor)
+        self.wake()
+
     def when_persisted(self, done: Callable[[MagnetarError | None], object]) -> None:
         """Calls `done` once all acknowledgements received so far are durable; one flush serves a turn of
         the event loop.
@@ -407,11 +471,19 @@ class Subscription(WithMembers):
         acknowledgement.
         """
         cursor = self.cursor
+        settle_next(self._ledger, cursor)
         if cursor.backlog() or (cursor.reads_view and self._ledger.compaction.has_after(cursor.mark_delete)):
             return
         for consumer in self.consumers:
             if not consumer.told_of_end:
                 consumer.tell_of_end()
+
+    def read_limit_moved(self) -> None:
+        """Delivers what a transaction held back until its end; entries that it aborted are settled."""
+        settle_next(self._ledger, self.cursor)
+        if self._ledger.terminated:
+            self.tell_of_end()
+        self.wake()
 
     def _report_unacked(self, limit: BrokerUnackedLimit) -> None:
         limit.report(self, self.unacked_messages if self._members.individual else 0)
@@ -434,6 +506,8 @@ class Subscription(WithMembers):
         """
         before = self.cursor.backlog()
         self.cursor.ack_cumulative(position)
+        if self._ledger.transactions is not None:
+            self._ledger.transactions.settle_cursor(self.cursor, position)
         if self._members.individual:
             take_through(self.consumers, position)
         if self._source is not None:

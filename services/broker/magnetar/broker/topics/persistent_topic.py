@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.subscriptions.limits.open_transactions import blocked_s
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.tenure import Lease, Tenure
 from magnetar.broker.topics.backlog.backlog import Backlog
@@ -21,14 +22,18 @@ from magnetar.broker.topics.subscribe.compaction_subscription import compaction_
 from magnetar.broker.topics.subscribe.persistent_subscriptions import PersistentSubscriptions
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_context import TopicContext
+from magnetar.broker.topics.transaction_figures import TransactionFigures, figures_of
 from magnetar.common.errors import OwnershipLost, StorageError
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.offload_figures import offloaded_bytes
+from magnetar.ledger.managed_ledger.pending_acks import PendingAck
 
 log = get_logger(__name__)
 
@@ -75,6 +80,7 @@ class PersistentTopic(Topic):
         """
         context, limits = self._context, self._context.publish_limits
         self.ledger = ledger
+        ledger.on_transaction_ended = self._transaction_ended
         self._apply_storage_policies()
         self.subscriptions = PersistentSubscriptions(
             self.state,
@@ -107,6 +113,7 @@ class PersistentTopic(Topic):
             context.config.deduplication,
             context.clock,
             context.spawn,
+            transactions_enabled=context.config.transactions.enabled,
         )
         await self.publishing.begin()
 
@@ -144,6 +151,17 @@ class PersistentTopic(Topic):
         """Sends the receipts of durable runs, and wakes the subscriptions."""
         self.publishing.confirmed(publishes)
         self.subscriptions.wake(publishes[0][0])
+
+    def _transaction_ended(
+        self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]
+    ) -> None:
+        """Makes the end of a transaction take effect for producers and subscriptions; it is durable."""
+        self.publishing.transaction_ended(txn, action)
+        for cursor, acked in acks:
+            subscription = self.subscriptions.get(cursor.name)
+            if subscription is not None:
+                subscription.transaction_ended(action, acked)
+        self.subscriptions.read_limit_moved()
 
     def on_refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
         """Sends errors for runs that storage has refused: none of their entries is stored."""
@@ -230,6 +248,14 @@ class PersistentTopic(Topic):
     def uncompacted_bytes(self) -> int:
         """Estimated bytes of the entries after the horizon of the compacted view; of all without a view."""
         return self.ledger.spans.bytes_after(self.ledger.compaction.horizon or EARLIEST)
+
+    @property
+    def transactions(self) -> TransactionFigures:
+        return figures_of(self.ledger)
+
+    @property
+    def blocked_by_transaction_s(self) -> float:
+        return blocked_s(self.ledger)
 
     @property
     def compacted_entries(self) -> int:

@@ -21,20 +21,30 @@ async def messages_of(ledger: ManagedLedger, position: Position, read_bytes_max:
 def last_in_view(ledger: ManagedLedger) -> tuple[Position, int] | None:
     """Position and batch index (-1 when it is no batch) of the last message of the compacted view.
 
-    None if the topic has entries after the view, or no view; -1:-1 for an empty view.
+    None if consumers get entries after the view, or without a view; -1:-1 for an empty view.
     """
     horizon = ledger.compaction.horizon
-    if horizon is None or ledger.next_position(horizon) is not None:
+    if horizon is None:
+        return None
+    last = last_readable(ledger)
+    if last.entry_id >= 0 and last > horizon:
         return None
     return ledger.compaction.view_end or (EARLIEST, -1)
 
 
+def last_readable(ledger: ManagedLedger) -> Position:
+    """Position of the last entry that consumers get: neither aborted nor after an open transaction."""
+    transactions = ledger.transactions
+    return ledger.read_limit() if transactions is None else transactions.last_readable()
+
+
 async def last_message_id(ledger: ManagedLedger, read_bytes_max: int) -> tuple[Position, int]:
-    """Position of the last entry and the batch index of its last message (-1 when it is no batch).
+    """Position of the last entry that consumers get, and the batch index of its last message (-1 when it is
+    no batch).
 
     Raises StorageError.
     """
-    position = ledger.read_limit()
+    position = last_readable(ledger)
     if position.entry_id < 0:
         return position, -1
     result = await ledger.read(position, 1, read_bytes_max)

@@ -17,6 +17,7 @@ from magnetar.broker.topics.publish.refusals import Refusals
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
 from magnetar.broker.topics.subscribe.topic_subscriptions import TopicSubscriptions
 from magnetar.broker.topics.topic_state import TopicState
+from magnetar.broker.topics.transaction_figures import NO_TRANSACTIONS, TransactionFigures
 from magnetar.broker.versions import tell_closed
 from magnetar.common.errors import NotAllowed, OwnershipLost
 from magnetar.common.naming.position import Position
@@ -183,6 +184,16 @@ class Topic(ABC):
     def offloaded_bytes(self) -> int:
         """Bytes in storage that belong to offloaded ledgers."""
         return 0
+
+    @property
+    def transactions(self) -> TransactionFigures:
+        """Its transactions since the load."""
+        return NO_TRANSACTIONS
+
+    @property
+    def blocked_by_transaction_s(self) -> float:
+        """Age in seconds of the open transaction that readers wait for; 0 without one."""
+        return 0.0
 
     @property
     def compacted_entries(self) -> int:

@@ -37,8 +37,8 @@ from magnetar.ledger.transaction_log.coordinator_state import (
     Subscription,
     Transaction,
 )
-from magnetar.ledger.transaction_log.takeover import take_over_log
-from magnetar.ledger.transaction_log.transaction_log import Done, TransactionLog
+from magnetar.ledger.transaction_log.takeover import DEFAULT_LIMITS, take_over_log
+from magnetar.ledger.transaction_log.transaction_log import Done, LogLimits, TransactionLog
 
 log = get_logger(__name__)
 
@@ -97,12 +97,14 @@ class Coordinator:
         deadlines = []
         for each in self._state.unfinished():
             if each.action is None:
-                left_s = max((each.deadline_ms - wall_ms) / 1000, GRACE_S)
+                # This clock may be behind the former owner's: no transaction gets more than its whole time.
+                left_s = max(min(each.deadline_ms - wall_ms, each.ttl_ms) / 1000, GRACE_S)
                 deadlines.append((now + left_s, each.number))
             else:
                 self._delivery.deliver(each)
         self._deadlines.add_all(deadlines)
         self._figures.active.set_function(lambda: self.active)
+        self._figures.oldest.set_function(lambda: self.oldest_s)
 
     # Requests of clients
 
@@ -192,6 +194,12 @@ class Coordinator:
     def active(self) -> int:
         """Number of unfinished transactions."""
         return self._state.active
+
+    @property
+    def oldest_s(self) -> float:
+        """Age of the oldest unfinished transaction, in seconds; 0 without any."""
+        oldest = next((each for each in self._state.transactions.values() if not each.ended_ms), None)
+        return 0.0 if oldest is None else max(0.0, (self._clock.wall_ms() - oldest.began_ms) / 1000)
 
     @property
     def unconfirmed_ends(self) -> int:
@@ -376,6 +384,7 @@ async def open_coordinator(
     *,
     cluster: str,
     active_max: int,
+    limits: LogLimits = DEFAULT_LIMITS,
 ) -> Coordinator:
     """Takes a coordinator over from its former owner. Its caller closes it.
 
@@ -390,7 +399,7 @@ async def open_coordinator(
         for each in taken:
             each.lost(error)
 
-    transaction_log = await take_over_log(ctx, coordinator_id, on_lost)
+    transaction_log = await take_over_log(ctx, coordinator_id, on_lost, limits)
     if lost:
         raise lost[0]
     coordinator = Coordinator(

@@ -11,6 +11,7 @@ from magnetar.broker.transactions.coordinator import Coordinator, open_coordinat
 from magnetar.broker.transactions.coordinator_topic import coordinator_partition
 from magnetar.broker.transactions.participants import Participants
 from magnetar.common.errors import (
+    BrokerError,
     MagnetarError,
     MetadataError,
     ServiceNotReady,
@@ -56,7 +57,7 @@ class Coordinators:
         self._cluster = cluster
         self._active_max = active_max
         self._loaded: dict[int, Coordinator] = {}
-        self._loads: dict[int, asyncio.Task[Coordinator]] = {}
+        self._loads: dict[int, asyncio.Task[Coordinator | MagnetarError]] = {}
         self._tasks = TaskOwner("transaction coordinators")
         self._closed = False
 
@@ -76,10 +77,20 @@ class Coordinators:
         Raises ServiceNotReady if this broker does not own it or it cannot be loaded now,
         TransactionCoordinatorNotFound for an id that no coordinator has, DataCorruption.
         """
-        await self.of(tc_id)
+        await self._serving(tc_id)
 
     async def of(self, tc_id: int) -> Coordinator:
-        """Returns a coordinator of this broker, which is loaded if it is not. Raises as `connect`."""
+        """Returns a coordinator of this broker, which is loaded if it is not.
+
+        Raises TransactionCoordinatorNotFound if it is elsewhere or cannot be loaded now, which makes clients
+        look it up and connect again; DataCorruption.
+        """
+        try:
+            return await self._serving(tc_id)
+        except ServiceNotReady as error:
+            raise TransactionCoordinatorNotFound(str(error)) from error
+
+    async def _serving(self, tc_id: int) -> Coordinator:
         name = coordinator_partition(tc_id)
         found = self._loaded.get(tc_id)
         if found is None:
@@ -91,23 +102,30 @@ class Coordinators:
             raise ServiceNotReady("the broker is shutting down: connect to the coordinator's next broker")
         load = self._loads.get(tc_id)
         if load is None:
-            load = self._loads[tc_id] = self._tasks.spawn(self._load(tc_id), f"load coordinator {tc_id}")
+            load = self._loads[tc_id] = self._tasks.spawn(self._try_load(tc_id), f"load coordinator {tc_id}")
             load.add_done_callback(lambda _: self._loads.pop(tc_id, None))
         return await self._loading(tc_id, load)
 
-    async def _loading(self, tc_id: int, load: asyncio.Task[Coordinator]) -> Coordinator:
+    async def _loading(self, tc_id: int, load: asyncio.Task[Coordinator | MagnetarError]) -> Coordinator:
         """Waits for a load, which goes on when this caller is cancelled."""
         done, _ = await asyncio.wait((load,), timeout=LOAD_S)
         if not done:
             raise ServiceNotReady(f"coordinator {tc_id} is still being loaded after {LOAD_S:g} s; try again")
         if load.cancelled():
             raise ServiceNotReady(f"coordinator {tc_id} is moving; look it up again")
-        error = load.exception()
-        if error is None:
-            return load.result()
-        if isinstance(error, MagnetarError) and not error.retriable:
-            raise type(error)(*error.args) from error
-        raise ServiceNotReady(f"coordinator {tc_id} cannot be loaded now: {error}") from error
+        outcome = load.result()
+        if isinstance(outcome, Coordinator):
+            return outcome
+        if isinstance(outcome, BrokerError) or not outcome.retriable:
+            raise type(outcome)(*outcome.args) from outcome
+        raise ServiceNotReady(f"coordinator {tc_id} cannot be loaded now: {outcome}") from outcome
+
+    async def _try_load(self, tc_id: int) -> Coordinator | MagnetarError:
+        try:
+            return await self._load(tc_id)
+        except MagnetarError as error:
+            log.warning("coordinator not loaded", coordinator=tc_id, error=str(error))
+            return error
 
     async def _load(self, tc_id: int) -> Coordinator:
         count = await self._count()

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from magnetar.broker.handlers.acks import handle_ack_group, handle_acks
 from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.credentials import check_credentials
-from magnetar.broker.handlers.producers import handle_rejected_send, handle_sends
+from magnetar.broker.handlers.producers import (
+    handle_rejected_send,
+    handle_sends,
+    handle_transactional_sends,
+)
 from magnetar.broker.handlers.routes import route
 from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
 from magnetar.common.obs import request_ids
@@ -24,7 +28,7 @@ from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.common.wire import commands
 from magnetar.common.wire.connection import ServerConnection
 from magnetar.common.wire.error_codes import code_of
-from magnetar.common.wire.events import AckGroup, AckRun, Command, Event, SendRun
+from magnetar.common.wire.events import AckGroup, AckRun, Command, Event, SendRun, TransactionalSends
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from prometheus_client import Counter
 
@@ -179,6 +183,8 @@ class Connection(asyncio.Protocol):
                     handle_ack_group(self._client, event)
                 elif isinstance(event, Command):
                     self._handle(event.base_command)
+                elif isinstance(event, TransactionalSends):
+                    handle_transactional_sends(self._client, event)
                 else:
                     handle_rejected_send(self._client, event)
         except ProtocolError as error:

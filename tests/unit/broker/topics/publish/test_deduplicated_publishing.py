@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from magnetar.common.errors import LogFull
+from magnetar.common.naming.txn_id import Action, TxnId
 
 from tests.unit.broker.topics.fakes import FakeTopic
 
@@ -188,3 +189,93 @@ def test_a_state_that_changed_is_saved_after_the_interval_and_at_close() -> None
         assert topic.ledger.saves == 2
 
     asyncio.run(scenario())
+
+
+A, B = TxnId(0, 0), TxnId(0, 1)
+
+
+def test_a_resend_in_the_same_transaction_is_answered_as_soon_as_the_original_is_durable() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    old, _ = topic.producer()
+    topic.send(old, 0, 1, txn=A)
+    new, peer = topic.producer()
+    topic.send(new, 0, 1, 2, txn=A)
+    assert peer.answers == []
+    topic.confirm(1)
+    assert peer.answers == [(0, "duplicate"), (1, "duplicate")]
+    topic.confirm()
+    assert peer.answers[2:] == [(2, "stored")]
+    assert topic.ledger.stored == [b"0", b"1", b"2"]
+    assert (new.pending_runs, peer.pending_bytes) == (0, 0)
+
+
+def test_a_resend_in_another_transaction_waits_until_the_first_is_settled() -> None:
+    for action, answer in ((Action.COMMIT, "duplicate"), (Action.ABORT, "stored")):
+        topic = FakeTopic(snapshot_entries=1)
+        producer, peer = topic.producer()
+        topic.send(producer, 0, txn=A)
+        topic.confirm()
+        topic.send(producer, 0, txn=B)
+        topic.confirm()
+        assert peer.answers == [(0, "stored")]
+        assert peer.pending_bytes == 1
+        topic.publishing.transaction_ended(A, action)
+        topic.confirm()
+        assert peer.answers[1:] == [(0, answer)]
+        assert (producer.pending_runs, peer.pending_bytes) == (0, 0)
+        assert topic.ledger.stored == [b"0"] * (1 if action is Action.COMMIT else 2)
+
+
+def test_a_message_without_a_transaction_waits_for_one_that_has_its_id_as_well() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0, txn=A)
+    topic.confirm()
+    topic.send(producer, 0, 1)
+    topic.send(producer, 2)
+    topic.confirm()
+    assert peer.answers == [(0, "stored")]
+    topic.publishing.transaction_ended(A, Action.ABORT)
+    topic.confirm()
+    topic.confirm()
+    assert peer.answers[1:] == [(0, "stored"), (1, "stored"), (2, "stored")]
+    assert topic.ledger.stored == [b"0", b"0", b"1", b"2"]
+
+
+def test_a_message_of_a_transaction_that_is_over_is_refused_after_the_answers_before_it() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0)
+    topic.ledger.over.add(A)
+    topic.send(producer, 1, 2, txn=A)
+    assert topic.not_allowed == [(producer, [1, 2])]
+    assert peer.answers == []
+    topic.confirm()
+    assert peer.answers == [(0, "stored")]
+    assert producer.pending_runs == 0
+    topic.send(producer, 1)
+    topic.confirm()
+    assert peer.answers[1:] == [(1, "stored")]
+
+
+def test_a_message_that_waits_for_a_transaction_is_turned_away_when_deduplication_ends() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0, txn=A)
+    topic.confirm()
+    topic.send(producer, 0, txn=B)
+    topic.publishing.retire()
+    assert peer.answers == [(0, "stored"), (0, "refused")]
+    assert (producer.pending_runs, peer.pending_bytes) == (0, 0)
+
+
+def test_a_message_that_waits_for_its_own_copy_is_answered_also_when_deduplication_ends() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0, txn=A)
+    topic.send(producer, 0, txn=A)
+    topic.send(producer, 0, txn=B)
+    topic.publishing.retire()
+    assert peer.answers == []
+    topic.confirm()
+    assert peer.answers == [(0, "stored"), (0, "duplicate"), (0, "refused")]

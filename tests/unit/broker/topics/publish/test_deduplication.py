@@ -12,6 +12,7 @@ from magnetar.broker.topics.publish.deduplication import (
     counted_ids_of,
 )
 from magnetar.common.naming.position import EARLIEST, Position
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 from magnetar.common.wire.varint import encode_varint
@@ -45,11 +46,11 @@ def persisted(*names: str, **options: int) -> DeduplicationState:
     return result
 
 
-def judge(what: DeduplicationState, *ids: int, name: str = "a") -> list[Verdict]:
+def judge(what: DeduplicationState, *ids: int, name: str = "a", txn: TxnId | None = None) -> list[Verdict]:
     """Verdicts of the entries of one run, none of which is taken."""
     verdicts: list[Verdict] = []
     while len(verdicts) < len(ids):
-        verdict, end = what.judge(name, ids, ids, len(verdicts))
+        verdict, end = what.judge(name, ids, ids, len(verdicts), txn)
         verdicts += [verdict] * (end - len(verdicts))
     return verdicts
 
@@ -185,3 +186,90 @@ def test_the_time_that_a_topic_was_not_loaded_does_not_count_as_inactivity() -> 
     assert len(one) == 2
     one.forget_inactive(1_000_600)
     assert list(one.snapshot().producers) == ["new"]
+
+
+A, B = TxnId(0, 0), TxnId(0, 1)
+
+
+def in_txns(*sent: tuple[int, TxnId | None]) -> DeduplicationState:
+    """A state that saw these durable messages of name a, each in its transaction."""
+    result = state()
+    for number, txn in sent:
+        result.push("a", number, 0)
+        if txn is None:
+            result.confirm("a", 0)
+        else:
+            result.confirm_open("a", txn, [number], [number], 0)
+    return result
+
+
+def test_an_id_of_an_open_transaction_is_a_duplicate_for_that_one_and_in_flight_for_others() -> None:
+    one = in_txns((0, A), (1, B))
+    assert judge(one, 0, 1, 2, txn=A) == [DUPLICATE, IN_FLIGHT, NEW]
+    assert judge(one, 0, 1, 2, txn=B) == [IN_FLIGHT, DUPLICATE, NEW]
+    assert judge(one, 0, 1, 2) == [IN_FLIGHT, IN_FLIGHT, NEW]
+    assert one.last_sequence_id("a") == 1
+    assert not one.in_flight("a")
+
+
+def test_what_is_not_durable_yet_is_in_flight_for_its_own_transaction_as_well() -> None:
+    one = in_txns((0, A))
+    one.push("a", 1, 0)
+    assert judge(one, 0, 1, 2, txn=A) == [DUPLICATE, IN_FLIGHT, NEW]
+
+
+def test_a_commit_persists_ids_and_an_abort_forgets_them() -> None:
+    one = in_txns((0, A), (1, B))
+    assert list(one.end(A, Action.COMMIT)) == ["a"]
+    assert judge(one, 0, 1, txn=B) == [DUPLICATE, DUPLICATE]
+    assert list(one.end(B, Action.ABORT)) == ["a"]
+    assert judge(one, 0, 1) == [DUPLICATE, NEW]
+    assert one.snapshot().producers["a"].sequence_id == 0
+    assert list(one.end(B, Action.ABORT)) == []
+
+
+def test_an_aborted_id_below_one_that_was_persisted_meanwhile_stays_a_duplicate() -> None:
+    one = in_txns((0, A), (1, None))
+    one.end(A, Action.ABORT)
+    assert judge(one, 0, 1, 2) == [DUPLICATE, DUPLICATE, NEW]
+
+
+def test_an_aborted_id_below_one_of_a_transaction_that_goes_on_is_new() -> None:
+    one = in_txns((0, A), (1, B))
+    one.end(A, Action.ABORT)
+    assert judge(one, 0, 1) == [NEW, IN_FLIGHT]
+    assert one.judge("a", [0, 0], [0, 0], 0, B) == (NEW, 1)
+
+
+def test_a_name_in_an_open_transaction_is_not_forgotten() -> None:
+    one = in_txns((0, A))
+    one.forget_inactive(1_000_000)
+    assert len(one) == 1
+    one.end(A, Action.COMMIT)
+    one.forget_inactive(2_000_000)
+    assert len(one) == 0
+
+
+def test_chunks_before_the_last_leave_nothing_open() -> None:
+    one = state()
+    one.push("a", UNCOUNTED, 0)
+    one.confirm_open("a", A, [UNCOUNTED], [UNCOUNTED], 0)
+    assert list(one.end(A, Action.COMMIT)) == []
+    one.forget_inactive(1_000_000)
+    assert len(one) == 0
+
+
+def test_the_same_unknown_id_twice_in_a_run_is_new_once() -> None:
+    assert state().judge("a", [5, 5], [5, 5]) == (NEW, 1)
+    assert in_txns((0, A)).judge("a", [5, 5], [5, 5], 0, A) == (NEW, 1)
+
+
+def test_a_replay_ends_where_publishing_had_ended() -> None:
+    one = state()
+    one.replay_open("a", A, 0, 4, 0)
+    one.replay("a", 5, 0)
+    one.replay_open("a", B, 6, 6, 0)
+    assert judge(one, 4, 6, 7, txn=B) == [DUPLICATE, DUPLICATE, NEW]
+    assert judge(one, 6) == [IN_FLIGHT]
+    assert list(one.end(B, Action.ABORT)) == ["a"]
+    assert judge(one, 5, 6) == [DUPLICATE, NEW]

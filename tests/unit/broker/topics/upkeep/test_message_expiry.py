@@ -139,10 +139,10 @@ def test_a_topic_where_nothing_moves_is_read_once() -> None:
             def __getattr__(self, name: str) -> object:
                 return getattr(ledger, name)
 
-            async def read(self, *args: int) -> object:
+            async def read(self, *args: int, **options: bool) -> object:
                 nonlocal reads
                 reads += 1
-                return await read(*args)  # type: ignore[arg-type]
+                return await read(*args, **options)  # type: ignore[arg-type]
 
         ledger = topic.ledger
         topic.backlog = Backlog(Counting(), topic.subscriptions)  # type: ignore[arg-type]

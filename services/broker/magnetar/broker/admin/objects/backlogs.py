@@ -14,16 +14,26 @@ _SLICE_ENTRIES: Final = 1_000
 """Entries examined between two turns of the event loop."""
 
 
-async def nth_unacked(ledger: ManagedLedger, subscription: Subscription, count: int) -> Position | None:
-    """Returns the `count`th unacknowledged entry, from 1 on; None when the backlog is shorter."""
+async def nth_unacked(
+    ledger: ManagedLedger, subscription: Subscription, count: int, *, uncommitted: bool = False
+) -> Position | None:
+    """Returns the `count`th unacknowledged entry that consumers get, from 1 on; None when there are fewer.
+
+    With `uncommitted` entries of open and aborted transactions count as well.
+    """
     cursor = subscription.cursor
     if count > cursor.backlog():
         return None
     position: Position | None = cursor.mark_delete
     seen = 0
+    transactions = None if uncommitted else ledger.transactions
     while position is not None:
-        position = ledger.next_position(position)
-        if position is not None and not cursor.is_acked(*position):
+        position = ledger.next_stored(position) if uncommitted else ledger.next_position(position)
+        if (
+            position is not None
+            and not cursor.is_acked(*position)
+            and (transactions is None or not transactions.is_aborted(*position))
+        ):
             count -= 1
             if not count:
                 return position

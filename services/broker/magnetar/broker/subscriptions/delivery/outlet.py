@@ -7,6 +7,7 @@ from __future__ import annotations
 from magnetar.broker.latencies import Sample
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer, fitting
+from magnetar.broker.subscriptions.filters.withheld_acks import WithheldAcks
 from magnetar.common.naming.position import Position
 from magnetar.common.wire.ack_set import acked_bits_to_words
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
@@ -20,7 +21,7 @@ class Outlet:
     without the outlet.
     """
 
-    __slots__ = ("_cursor", "_sent_until", "_stats", "_topic_stats", "sample")
+    __slots__ = ("_cursor", "_sent_until", "_stats", "_topic_stats", "sample", "withheld")
 
     def __init__(
         self, cursor: Cursor, stats: SubscriptionStats, topic_stats: TopicStats, last_position: Position
@@ -32,10 +33,25 @@ class Outlet:
         self._sent_until = last_position
         self.sample: Sample | None = None
         """The latency sample whose entry is not sent yet; None for none."""
+        self.withheld: WithheldAcks | None = None
+        """Messages that transactions acknowledge; None in a subscription that has none of these."""
+
+    @property
+    def has_entry_state(self) -> bool:
+        """True when some entry must not be sent as it is: messages of it are acknowledged or withheld, or it
+        has a delivery count.
+        """
+        return self._cursor.has_entry_state or (self.withheld is not None and self.withheld.present)
+
+    def is_settled(self, ledger_id: int, entry_id: int, messages: int) -> bool:
+        """True when nothing of an entry with so many messages is to be sent now."""
+        return self._cursor.is_acked(ledger_id, entry_id) or (
+            self.withheld is not None and self.withheld.withholds(ledger_id, entry_id, messages)
+        )
 
     def may_have_entry_state(self, run: Run) -> bool:
         """True when an entry of the run may have acknowledged batch messages or a delivery count."""
-        return self._cursor.has_entry_state and (run.ledger_id, run.first_entry_id) <= self._sent_until
+        return self.has_entry_state and (run.ledger_id, run.first_entry_id) <= self._sent_until
 
     def front(
         self, consumer: Consumer, run: Run, messages_max: int, bytes_max: int, *, replayed: bool
@@ -47,7 +63,8 @@ class Outlet:
         """
         first = run.first_entry_id
         if replayed or self.may_have_entry_state(run):
-            return None if self._cursor.is_acked(run.ledger_id, first) else run.slice(first, first)
+            one = run.slice(first, first)
+            return None if self.is_settled(run.ledger_id, first, one.messages) else one
         return self.within(run, messages_max, bytes_max)
 
     @staticmethod
@@ -91,7 +108,10 @@ class Outlet:
         messages = run.messages
         ledger_id, entry_id = run.ledger_id, run.first_entry_id
         # Use only as many bits as the entry has messages: the acknowledging client claimed the batch size.
-        acked = self._cursor.batch_acked(ledger_id, entry_id) & (1 << messages) - 1
+        acked = self._cursor.batch_acked(ledger_id, entry_id)
+        if self.withheld is not None:
+            acked |= self.withheld.bits(ledger_id, entry_id)
+        acked &= (1 << messages) - 1
         ack_set = None
         if acked:
             ack_set = acked_bits_to_words(acked, messages)

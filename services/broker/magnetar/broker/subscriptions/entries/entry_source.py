@@ -12,6 +12,7 @@ from functools import partial
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.subscriptions.config import DispatchConfig
+from magnetar.broker.subscriptions.entries.aborted_entries import pass_aborted, settle
 from magnetar.broker.subscriptions.entries.due_entries import DueEntries, DueRead, read_due
 from magnetar.broker.subscriptions.entries.entry_reader import EntryReader
 from magnetar.broker.subscriptions.entries.read_ahead import ReadAhead
@@ -19,7 +20,7 @@ from magnetar.broker.subscriptions.entries.replay_set import ReplaySet
 from magnetar.broker.subscriptions.filters.entry_gate import EntryGate
 from magnetar.broker.task_spawner import Spawn
 from magnetar.common.naming.position import Position
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run
 from magnetar.ledger.managed_ledger.context import ReadResult
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
@@ -33,6 +34,9 @@ LOOKED_AT_ENTRIES = 1_000
 
 _GATED_ENTRIES = 100
 """Minimum number of entries for one call of the gates."""
+
+_SPECIAL = RUN_CHUNK | RUN_MARKER
+"""Flags of runs that are not delivered whole."""
 
 _STRETCH_ENTRIES = 64
 """A read ends before a stretch of this many entries that need not be read."""
@@ -49,6 +53,7 @@ class EntrySource:
         "_fresh",
         "_kept",
         "_kept_came",
+        "_ledger",
         "_read_after",
         "_reader",
         "_reads",
@@ -70,6 +75,7 @@ class EntrySource:
         spawn: Spawn,
         wake: Callable[[], None],
     ) -> None:
+        self._ledger = ledger
         self._reader: EntryReader = ledger
         self._cursor = cursor
         self._config = config
@@ -305,7 +311,7 @@ class EntrySource:
         while fresh and size < bytes_max:
             run = fresh[0]
             messages_max -= run.messages
-            if run.flags or messages_max < 0:
+            if run.flags & _SPECIAL or messages_max < 0:
                 break
             taken.append(fresh.popleft())
             size += run.byte_length
@@ -324,7 +330,7 @@ class EntrySource:
         passed = size = 0
         while replayed and len(taken) < entries_max and size < bytes_max:
             run = replayed[0]
-            if run.flags or run.message_counts is not None or len(run.entries) > 1:
+            if run.flags & _SPECIAL or run.message_counts is not None or len(run.entries) > 1:
                 break
             replayed.popleft()
             passed += 1
@@ -361,9 +367,14 @@ class EntrySource:
         return len(run.entries)
 
     def _next_start(self) -> Position | None:
-        """Returns the next entry to read, which is neither acknowledged nor held back by a gate."""
-        cursor, kept_entries = self._cursor, self._kept
+        """Returns the next entry to read, which is neither acknowledged, aborted nor held back by a gate."""
+        cursor, kept_entries, transactions = self._cursor, self._kept, self._ledger.transactions
         while (start := self._reader.next_position(self._read_after)) is not None:
+            if transactions is not None:
+                passed = pass_aborted(transactions, cursor, start)
+                if passed is not None:
+                    self._read_after = passed
+                    continue
             kept = None if kept_entries is None else kept_entries(start.ledger_id)
             if kept is None and not cursor.has_holes:
                 return start
@@ -450,6 +461,8 @@ class EntrySource:
         return len(run.entries)
 
     def _unacked(self, run: Run) -> list[Run]:
+        if run.txn is not None:
+            settle(run, self._ledger.transactions, self._cursor)
         return [run.slice(first, last) for first, last in self._cursor.unacked_ranges(run)]
 
     def _read_on(self) -> None:

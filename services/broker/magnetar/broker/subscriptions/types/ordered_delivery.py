@@ -57,7 +57,7 @@ class OrderedDelivery:
         if peeked is None:
             return None
         run, replayed = peeked
-        if not self._cursor.has_entry_state:
+        if not outlet.has_entry_state:
             # No entry has batch state or a delivery count in the cursor.
             runs = source.take_runs(messages_max, bytes_max)
             if runs:

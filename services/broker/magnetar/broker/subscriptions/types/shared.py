@@ -64,7 +64,7 @@ class SharedDelivery(IndividualDelivery):
         if outlet.skips(run):
             source.advance(len(run.entries))
             return len(run.entries), 0
-        if replayed and not self._cursor.has_entry_state:
+        if replayed and not outlet.has_entry_state:
             passed, singles = source.take_replayed(messages_max, bytes_max)
             if singles:
                 self._dispatcher.took()

@@ -60,7 +60,7 @@ class Backlog:
         if known or not self._ledger.entries:
             return known
         try:
-            runs = (await self._ledger.read(self._ledger.last_position, 1, 1)).runs
+            runs = (await self._ledger.read(self._ledger.last_position, 1, 1, uncommitted=True)).runs
         except StorageError:
             return 0
         return runs[-1].publish_time_ms if runs else 0
@@ -68,7 +68,7 @@ class Backlog:
     def known_oldest_age_s(self, now_ms: int) -> int:
         """Age of the oldest message in a backlog, if it is in memory; otherwise, and without one, -1."""
         mark, oldest = self.slowest_mark(), self._oldest
-        if mark is None or oldest is None or self._ledger.next_position(mark) != oldest[0]:
+        if mark is None or oldest is None or self._ledger.next_stored(mark) != oldest[0]:
             return UNKNOWN_AGE_S
         return max(0, (now_ms - oldest[1]) // 1000)
 
@@ -81,7 +81,7 @@ class Backlog:
     def note_oldest(self) -> None:
         """Caches the publish time of the oldest backlog entry, if that needs no read."""
         mark = self.slowest_mark()
-        following = None if mark is None else self._ledger.next_position(mark)
+        following = None if mark is None else self._ledger.next_stored(mark)
         if following is None or (self._oldest is not None and self._oldest[0] == following):
             return
         run = self._ledger.read_cached(following, 1, 1)
@@ -91,9 +91,9 @@ class Backlog:
     async def publish_time_after(self, position: Position) -> int | None:
         """The publish time of the first entry after a position, in ms; None when there is none.
 
-        Raises StorageError when it cannot be read.
+        Entries of open transactions count. Raises StorageError when it cannot be read.
         """
-        following = self._ledger.next_position(position)
+        following = self._ledger.next_stored(position)
         if following is None:
             return None
         known = self._oldest
@@ -101,7 +101,7 @@ class Backlog:
             return known[1]
         run = self._ledger.read_cached(following, 1, 1)
         if run is None:
-            runs = (await self._ledger.read(following, 1, 1)).runs
+            runs = (await self._ledger.read(following, 1, 1, uncommitted=True)).runs
             if not runs:
                 return None
             run = runs[0]
@@ -134,7 +134,11 @@ class Backlog:
         return await self._ledger.find_before_publish_time(published_ms)
 
     def skip_to(self, target: Position) -> int:
-        """Moves durable subscriptions that are behind `target` to it; returns the entries skipped."""
+        """Moves durable subscriptions that are behind `target` to it; returns the entries skipped.
+
+        Stops before the entries of open transactions.
+        """
+        target = min(target, self._ledger.read_limit())
         skipped = 0
         for subscription in list(self._subscriptions.values()):
             if subscription.cursor.durable and subscription.cursor.mark_delete < target:

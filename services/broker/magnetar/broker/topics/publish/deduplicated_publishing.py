@@ -15,27 +15,28 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.config import DeduplicationConfig
 from magnetar.broker.topics.publish.deduplication import (
-    UNCOUNTED,
     DeduplicationState,
     Verdict,
-    counted_ids,
     counted_ids_of,
 )
+from magnetar.broker.topics.publish.deduplication_replay import replay
 from magnetar.broker.topics.publish.pending_publish import (
     PendingPublish,
     note_published,
     part_of,
+    run_in,
     run_of,
     storage_errors,
 )
 from magnetar.broker.topics.publish.producer import Answer, Producer
-from magnetar.common.errors import DataCorruption, LogFailed, StorageError
+from magnetar.common.errors import DataCorruption, LogFailed, StorageError, TransactionNotAllowed
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.clock import Clock
@@ -43,7 +44,7 @@ from magnetar.common.wire.batch import parse_metadata
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.receipts import receipt, receipts
 from magnetar.common.wire.varint import decode_varint
-from magnetar.ledger.ledger_store import RUN_MARKER, Run
+from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.deduplication import DeduplicationSnapshot
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from prometheus_client import Counter
@@ -59,8 +60,8 @@ DUPLICATES = Counter(
 OnRefused = Callable[[Producer, int, StorageError], None]
 """Callback with a producer, the number of its entries that storage refused, and the error."""
 
-_REPLAY_ENTRIES = 1_000
-_REPLAY_BYTES = 1 << 20
+OnNotAllowed = Callable[[Producer, SendRun, TransactionNotAllowed], None]
+"""Callback with a producer and messages that its transaction may not publish."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,15 +70,17 @@ class _Stored(PendingPublish):
 
     answer: Answer
     way: DeduplicatedPublishing
+    txn: TxnId | None
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """One entry whose first copy is in flight."""
+    """One entry whose first copy is in flight, or in another transaction that is open."""
 
     producer: Producer
     sends: SendRun
     answer: Answer
+    txn: TxnId | None
 
 
 class DeduplicatedPublishing:
@@ -89,6 +92,7 @@ class DeduplicatedPublishing:
         "_config",
         "_held",
         "_ledger",
+        "_on_not_allowed",
         "_on_refused",
         "_retired",
         "_state",
@@ -107,6 +111,7 @@ class DeduplicatedPublishing:
         stats: TopicStats,
         clock: Clock,
         on_refused: OnRefused,
+        on_not_allowed: OnNotAllowed,
     ) -> None:
         self._config = config
         self._ledger = ledger
@@ -114,6 +119,7 @@ class DeduplicatedPublishing:
         self._stats = stats
         self._clock = clock
         self._on_refused = on_refused
+        self._on_not_allowed = on_not_allowed
         self._held: dict[str, deque[_Held]] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._unsaved_entries = 0
@@ -136,27 +142,31 @@ class DeduplicatedPublishing:
 
     # Receiving runs
 
-    def publish(self, producer: Producer, sends: SendRun) -> None:
-        """Publishes a run, or its new parts."""
+    def publish(self, producer: Producer, sends: SendRun, txn: TxnId | None = None) -> None:
+        """Publishes a run, or its new parts, in a transaction unless that is None."""
         firsts, highests = counted_ids_of(sends)
         start, count = 0, len(firsts)
         while start < count:
-            verdict, end = self._state.judge(producer.name, firsts, highests, start)
+            verdict, end = self._state.judge(producer.name, firsts, highests, start, txn)
             part = _part(sends, start, end)
+            if verdict is Verdict.NEW and self._held and self._waits(producer.name):
+                verdict = Verdict.IN_FLIGHT
             if verdict is Verdict.NEW:
                 if producer.refused_sequence_id is not None:
                     end = start + 1
                     part = _part(sends, start, end)
-                self._take(producer, part, max(highests[start:end]), self._expect(producer))
+                self._take(producer, part, max(highests[start:end]), self._expect(producer), txn)
             elif verdict is Verdict.DUPLICATE:
                 self._expect(producer).frames = _duplicates(producer, part)
             else:
                 for index in range(end - start):
-                    self._hold(producer, _part(part, index, index + 1))
+                    self._hold(producer, _part(part, index, index + 1), txn)
             start = end
         _send_answers(producer)
 
-    def _take(self, producer: Producer, sends: SendRun, highest: int, answer: Answer) -> None:
+    def _take(
+        self, producer: Producer, sends: SendRun, highest: int, answer: Answer, txn: TxnId | None
+    ) -> None:
         if not _may_pass(producer, sends):
             error = LogFailed(
                 f"message {producer.refused_sequence_id} of producer {producer.name!r} was refused; "
@@ -164,10 +174,14 @@ class DeduplicatedPublishing:
             )
             self._refuse(producer, sends, error, answer)
             return
-        run = run_of(sends)
-        stored = _Stored(producer, sends, run.byte_length, self._clock.monotonic(), answer, self)
+        run = run_of(sends) if txn is None else run_in(txn, sends)
+        stored = _Stored(producer, sends, run.byte_length, self._clock.monotonic(), answer, self, txn)
         try:
             self._ledger.append(run, stored)
+        except TransactionNotAllowed as error:
+            answer.frames = b""  # the client hears of it with the closing of its producer
+            self._on_not_allowed(producer, sends, error)
+            return
         except StorageError as error:
             self._refuse(producer, sends, error, answer)
             self._on_refused(producer, len(run.entries), error)
@@ -177,8 +191,8 @@ class DeduplicatedPublishing:
         self._stats.count_publish(run)
         producer.stats.count_publish(run)
 
-    def _hold(self, producer: Producer, sends: SendRun) -> None:
-        held = _Held(producer, sends, self._expect(producer))
+    def _hold(self, producer: Producer, sends: SendRun, txn: TxnId | None) -> None:
+        held = _Held(producer, sends, self._expect(producer), txn)
         self._held.setdefault(producer.name, deque()).append(held)
         producer.peer.publish_pending(sends.byte_length)
 
@@ -209,7 +223,10 @@ class DeduplicatedPublishing:
         for run, stored in publishes:
             assert isinstance(stored, _Stored)
             producer, sends = stored.producer, stored.sends
-            state.confirm(producer.name, now_ms)
+            if stored.txn is None:
+                state.confirm(producer.name, now_ms)
+            else:
+                state.confirm_open(producer.name, stored.txn, *counted_ids_of(sends), now_ms)
             entries += len(run.entries)
             stored.answer.frames = receipts(
                 producer.producer_id,
@@ -239,6 +256,17 @@ class DeduplicatedPublishing:
             touched[producer] = None
         self._settle(touched)
 
+    def transaction_ended(self, txn: TxnId, action: Action) -> None:
+        """Counts the sequence ids of a transaction as persisted, or forgets them; decides what waited."""
+        names = self._state.end(txn, action)
+        touched: dict[Producer, None] = {}
+        for name in names:
+            self._decide_held(name, touched)
+        for producer in touched:
+            _send_answers(producer)
+        if names:
+            self._saved_later(1)
+
     def lost(self) -> None:
         """Handles the loss of the topic: pending requests get no answer."""
         self._stop_timer()
@@ -253,29 +281,51 @@ class DeduplicatedPublishing:
     def _settle(self, touched: dict[Producer, None]) -> None:
         """Decides the held entries, wakes waiters, and sends the answers that are due."""
         for name in {producer.name for producer in touched}:
-            for held in self._held.pop(name, ()):
-                self._judge_again(held)
-                touched[held.producer] = None
+            self._decide_held(name, touched)
             if not self._state.in_flight(name):
                 _wake(self._waiting.pop(name, ()))
         for producer in touched:
             _send_answers(producer)
 
+    def _decide_held(self, name: str, touched: dict[Producer, None]) -> None:
+        """Judges the held entries of a name again; adds their producers to `touched`."""
+        for held in self._held.pop(name, ()):
+            self._judge_again(held)
+            touched[held.producer] = None
+
     def _judge_again(self, held: _Held) -> None:
         producer, sends = held.producer, held.sends
         firsts, highests = counted_ids_of(sends)
-        verdict, _ = self._state.judge(producer.name, firsts, highests)
-        if verdict is Verdict.IN_FLIGHT:
+        verdict, _ = self._state.judge(producer.name, firsts, highests, txn=held.txn)
+        if verdict is Verdict.NEW and self._waits(producer.name):
+            verdict = Verdict.IN_FLIGHT
+        if verdict is Verdict.IN_FLIGHT and not self._is_over(producer.name):
             self._held.setdefault(producer.name, deque()).append(held)
             return
         producer.peer.publish_pending(-sends.byte_length)
         if verdict is Verdict.DUPLICATE:
             held.answer.frames = _duplicates(producer, sends)
+        elif verdict is Verdict.IN_FLIGHT:
+            error = LogFailed(
+                f"deduplication of {self._ledger.name} was switched off; send the message again"
+            )
+            self._refuse(producer, sends, error, held.answer)
+            self._on_refused(producer, 1, error)
         elif producer.peer.connected and not producer.fenced:
-            self._take(producer, sends, highests[0], held.answer)
+            self._take(producer, sends, highests[0], held.answer, held.txn)
         else:
             # Its client has disconnected, or was notified and resends the message.
             held.answer.frames = b""
+
+    def _waits(self, name: str) -> bool:
+        """Whether new messages of a name wait behind held ones: if the transaction with the copies of those
+        is aborted, they must not be below an id that was persisted meanwhile.
+        """
+        return name in self._held and self._state.has_open(name)
+
+    def _is_over(self, name: str) -> bool:
+        """Whether a held entry would wait for a transaction whose end is no longer told."""
+        return self._retired and not self._state.in_flight(name)
 
     # Snapshots
 
@@ -298,7 +348,12 @@ class DeduplicatedPublishing:
 
     async def keep(self) -> None:
         """Writes a snapshot now and keeps writing them from then on. Raises StorageError."""
-        await self._ledger.deduplication.keep(self._state.snapshot, self._ledger.flush_cursors)
+        await self._ledger.deduplication.keep(self._snapshot, self._ledger.flush_cursors)
+
+    def _snapshot(self) -> DeduplicationSnapshot:
+        """Returns the state, at a position before the open transactions: their entries are replayed."""
+        snapshot = self._state.snapshot()
+        return replace(snapshot, position=min(snapshot.position, self._ledger.read_limit()))
 
     async def begin(self) -> None:
         """Starts deduplication on a topic whose earlier messages are all confirmed."""
@@ -315,6 +370,11 @@ class DeduplicatedPublishing:
         """Stops deduplication: finishes the runs in flight and writes no more snapshots."""
         self._retired = True
         self._stop_timer()
+        touched: dict[Producer, None] = {}
+        for name in list(self._held):
+            self._decide_held(name, touched)
+        for producer in touched:
+            _send_answers(producer)
 
     def close(self) -> None:
         """Writes a snapshot with every later confirmation, because the topic closes and should replay
@@ -329,34 +389,12 @@ class DeduplicatedPublishing:
             self._timer.cancel()
             self._timer = None
 
-    # Loading
-
-    async def replay(self) -> None:
-        """Adds the entries after the snapshot's position to the state. Raises StorageError."""
-        ledger, state = self._ledger, self._state
-        entries = 0
-        at = ledger.next_position(state.position)
-        while at is not None:
-            result = await ledger.read(at, _REPLAY_ENTRIES, _REPLAY_BYTES)
-            for run in result.runs:
-                self._replay_run(run)
-                entries += len(run.entries)
-            state.position = Position(result.next.ledger_id, result.next.entry_id - 1)
-            at = ledger.next_position(state.position)
+    async def load(self) -> None:
+        """Keeps a snapshot, and adds the entries after the stored one to the state. Raises StorageError."""
+        await self.keep()
+        entries = await replay(self._ledger, self._state)
         if entries:
             self._saved_later(entries)
-
-    def _replay_run(self, run: Run) -> None:
-        if run.flags & RUN_MARKER:
-            return
-        for entry in run.entries:
-            try:
-                metadata = parse_metadata(entry)
-            except DataCorruption:
-                continue  # stored in the client's format: not a message that a client could resend
-            first, highest = counted_ids(metadata)
-            if first != UNCOUNTED:
-                self._state.replay(metadata.producer_name, highest, run.publish_time_ms)
 
 
 def new_deduplication(
@@ -366,6 +404,7 @@ def new_deduplication(
     stats: TopicStats,
     clock: Clock,
     on_refused: OnRefused,
+    on_not_allowed: OnNotAllowed,
 ) -> DeduplicatedPublishing:
     """Creates the publish path with the stored snapshot of a topic, or with an empty state.
 
@@ -378,16 +417,7 @@ def new_deduplication(
         inactivity_ms=config.inactivity_min * 60_000,
         connected=producers,
     )
-    return DeduplicatedPublishing(config, ledger, state, stats, clock, on_refused)
-
-
-async def load_deduplication(publishing: DeduplicatedPublishing) -> None:
-    """Loads the state before a topic is served: keeps a snapshot and replays the entries after it.
-
-    Raises StorageError.
-    """
-    await publishing.keep()
-    await publishing.replay()
+    return DeduplicatedPublishing(config, ledger, state, stats, clock, on_refused, on_not_allowed)
 
 
 def way_of(publish: tuple[Run, object]) -> DeduplicatedPublishing | None:

@@ -4,18 +4,24 @@ Each producer name has two sequence ids: the highest persisted one, and the high
 still be in flight. A message at or below the first is a duplicate. A message between the two has a copy in
 flight and is held until the result is known. Batches are judged by their first id and recorded by their last.
 Of a chunked message only the last chunk is judged and recorded, because all chunks have the same id.
+
+The ids of an open transaction count as in flight until it ends, also when its messages are durable: a commit
+persists them, an abort forgets them. Sent again by the same transaction they are duplicates at once, since
+its client commits only after all receipts.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from enum import Enum
 from itertools import islice
 from operator import lt
 from typing import Final
 
+from magnetar.broker.topics.publish.open_sequence_ids import OpenSequenceIds
 from magnetar.common.errors import DataCorruption
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.wire.batch import parse_metadata
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata
@@ -80,14 +86,35 @@ class Verdict(Enum):
 
 
 class _Producer:
-    """State of one name; `in_flight` has the highest id of each accepted run, in order."""
+    """State of one name; `in_flight` has the highest id of each accepted run, in order.
 
-    __slots__ = ("in_flight", "last_active_ms", "persisted", "pushed")
+    `open` has the durable ids of open transactions; None without any.
+    """
+
+    __slots__ = ("in_flight", "last_active_ms", "open", "persisted", "pushed")
 
     def __init__(self, persisted: int, last_active_ms: int) -> None:
         self.persisted = self.pushed = persisted
         self.last_active_ms = last_active_ms
         self.in_flight: deque[int] = deque()
+        self.open: OpenSequenceIds | None = None
+
+    def last_pushed(self) -> int:
+        """Computes `pushed`, after something in flight was refused or has ended."""
+        of_transactions = NONE_YET if self.open is None else self.open.highest
+        return max(self.persisted, *self.in_flight, of_transactions, NONE_YET)
+
+    def judge_open(self, ids: OpenSequenceIds, first: int, new: int, txn: TxnId | None) -> Verdict:
+        """Judges an id between the persisted and the pushed one where transactions are open.
+
+        `new`: the highest id that the run itself has before. An id that no copy of a message has is new: the
+        message was sent in a transaction that was aborted while a later one went on.
+        """
+        if txn is not None and ids.sent_by(txn, first):
+            return Verdict.DUPLICATE
+        if first <= max(new, *self.in_flight, NONE_YET) or ids.sent_by_any(first):
+            return Verdict.IN_FLIGHT
+        return Verdict.NEW
 
 
 class DeduplicationState:
@@ -97,7 +124,7 @@ class DeduplicationState:
     flight, are never forgotten.
     """
 
-    __slots__ = ("_connected", "_inactivity_ms", "_producers", "_producers_max", "position")
+    __slots__ = ("_connected", "_inactivity_ms", "_open_names", "_producers", "_producers_max", "position")
 
     def __init__(
         self,
@@ -112,6 +139,7 @@ class DeduplicationState:
         self._producers_max = producers_max
         self._inactivity_ms = inactivity_ms
         self._connected = connected
+        self._open_names: dict[TxnId, set[str]] = {}
         # No producer can be active while the topic is not loaded: that time does not count.
         away_ms = now_ms - max((each.last_active_ms for each in snapshot.producers.values()), default=now_ms)
         # Ordered by activity: the first name is removed first.
@@ -124,22 +152,38 @@ class DeduplicationState:
         return len(self._producers)
 
     def last_sequence_id(self, name: str) -> int:
-        """Returns the highest persisted id of the name; -1 when none is known."""
+        """Returns the highest durable id of the name, in open transactions, too; -1 when none is known.
+
+        A new producer of that name continues after it, so that its ids never meet those of a transaction that
+        is committed later.
+        """
         producer = self._producers.get(name)
-        return NONE_YET if producer is None else producer.persisted
+        if producer is None:
+            return NONE_YET
+        return producer.persisted if producer.open is None else max(producer.persisted, producer.open.highest)
 
     def in_flight(self, name: str) -> bool:
         """True while a run of this name is neither confirmed nor refused."""
         producer = self._producers.get(name)
         return producer is not None and bool(producer.in_flight)
 
+    def has_open(self, name: str) -> bool:
+        """True while messages of this name are in open transactions."""
+        producer = self._producers.get(name)
+        return producer is not None and producer.open is not None
+
     def judge(
-        self, name: str, firsts: Sequence[int], highests: Sequence[int], start: int = 0
+        self,
+        name: str,
+        firsts: Sequence[int],
+        highests: Sequence[int],
+        start: int = 0,
+        txn: TxnId | None = None,
     ) -> tuple[Verdict, int]:
         """Returns (verdict, end) of the longest part of a run from `start` on that has one verdict.
 
-        `firsts` and `highests` are the sequence ids of its entries; UNCOUNTED always passes. Nothing is
-        recorded: call `push` after publishing the part.
+        `firsts` and `highests` are the sequence ids of its entries; UNCOUNTED always passes. `txn` is the
+        transaction that the run is in. Nothing is recorded: call `push` after publishing the part.
         """
         producer = self._producers.get(name)
         persisted, pushed = (
@@ -149,13 +193,20 @@ class DeduplicationState:
         if start == 0 and firsts[0] > pushed and all(map(lt, highests, islice(firsts, 1, None))):
             return Verdict.NEW, count
         verdict: Verdict | None = None
+        new = NONE_YET
         for index in range(start, count):
             first = firsts[index]
             if first == UNCOUNTED or first > pushed:
                 its = Verdict.NEW
-                pushed = max(pushed, highests[index])
+            elif first <= persisted:
+                its = Verdict.DUPLICATE
+            elif producer is None or producer.open is None:
+                its = Verdict.IN_FLIGHT
             else:
-                its = Verdict.DUPLICATE if first <= persisted else Verdict.IN_FLIGHT
+                its = producer.judge_open(producer.open, first, new, txn)
+            if its is Verdict.NEW:
+                new = max(new, highests[index])
+                pushed = max(pushed, new)
             if verdict is None:
                 verdict = its
             elif its is not verdict:
@@ -178,18 +229,63 @@ class DeduplicationState:
         producer.persisted = max(producer.persisted, highest)
         self._active(name, producer, now_ms)
 
+    def confirm_open(
+        self, name: str, txn: TxnId, firsts: Sequence[int], highests: Sequence[int], now_ms: int
+    ) -> None:
+        """Records that the name's oldest run in flight is durable, in an open transaction."""
+        producer = self._producers[name]
+        producer.in_flight.popleft()
+        self._open(name, producer, txn, firsts, highests)
+        self._active(name, producer, now_ms)
+
+    def _open(
+        self, name: str, producer: _Producer, txn: TxnId, firsts: Sequence[int], highests: Sequence[int]
+    ) -> None:
+        for first, highest in zip(firsts, highests, strict=True):
+            if first == UNCOUNTED:
+                continue
+            if producer.open is None:
+                producer.open = OpenSequenceIds()
+            producer.open.add(txn, first, highest)
+            self._open_names.setdefault(txn, set()).add(name)
+
+    def end(self, txn: TxnId, action: Action) -> Iterable[str]:
+        """Persists the ids of a transaction that was committed, or forgets those of an aborted one.
+
+        Returns the names that have published in it.
+        """
+        names = self._open_names.pop(txn, ())
+        for name in names:
+            producer = self._producers[name]
+            assert producer.open is not None, "the name has published in the transaction"
+            highest = producer.open.end(txn)
+            if action is Action.COMMIT:
+                producer.persisted = max(producer.persisted, highest)
+            if not producer.open:
+                producer.open = None
+            producer.pushed = producer.last_pushed()
+        return names
+
     def refuse(self, name: str) -> None:
         """Records that the name's latest run in flight is certainly not stored (refusals include all later
         runs).
         """
         producer = self._producers[name]
         producer.in_flight.pop()
-        producer.pushed = max(producer.persisted, *producer.in_flight, NONE_YET)
+        producer.pushed = producer.last_pushed()
 
     def replay(self, name: str, highest: int, now_ms: int) -> None:
         """Records an entry that was read from the topic while it is loaded."""
         producer = self._producers.get(name) or _Producer(NONE_YET, now_ms)
-        producer.persisted = producer.pushed = max(producer.persisted, highest)
+        producer.persisted = max(producer.persisted, highest)
+        producer.pushed = max(producer.pushed, highest)
+        self._active(name, producer, now_ms)
+
+    def replay_open(self, name: str, txn: TxnId, first: int, highest: int, now_ms: int) -> None:
+        """Records an entry of an open transaction that was read from the topic while it is loaded."""
+        producer = self._producers.get(name) or _Producer(NONE_YET, now_ms)
+        self._open(name, producer, txn, (first,), (highest,))
+        producer.pushed = producer.last_pushed()
         self._active(name, producer, now_ms)
 
     def _active(self, name: str, producer: _Producer, now_ms: int) -> None:
@@ -202,7 +298,8 @@ class DeduplicationState:
                 del self._producers[oldest]
 
     def _may_go(self, name: str) -> bool:
-        return not self._producers[name].in_flight and name not in self._connected
+        producer = self._producers[name]
+        return not producer.in_flight and producer.open is None and name not in self._connected
 
     def forget_inactive(self, now_ms: int) -> None:
         """Removes the names that were inactive for long enough; connected ones count as active."""

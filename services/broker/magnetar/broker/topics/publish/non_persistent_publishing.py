@@ -15,7 +15,10 @@ from magnetar.broker.topics.publish.pending_publish import part_of, run_of
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.publish_gate import PublishGate, PublishLimits
 from magnetar.broker.topics.publish.refusals import Refusals
+from magnetar.broker.topics.publish.transactional_publishing import refuse_all
 from magnetar.broker.topics.topic_state import TopicState
+from magnetar.common.errors import TransactionNotAllowed
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.receipts import receipt
 
@@ -78,6 +81,16 @@ class NonPersistentPublishing:
             self._publish_some(producer, sends, taken)
             return
         self._publish(producer, sends)
+
+    def publish_in(self, txn: TxnId, producer: Producer, sends: SendRun) -> None:
+        refuse_all(
+            self._refusals,
+            producer,
+            sends,
+            TransactionNotAllowed(
+                f"topic {self._state.name} is non-persistent: it takes no messages in transactions"
+            ),
+        )
 
     def _publish_some(self, producer: Producer, sends: SendRun, taken: int) -> None:
         """Publishes the first `taken` entries and drops the others: the connection has too many in

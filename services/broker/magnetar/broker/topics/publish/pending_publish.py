@@ -10,6 +10,7 @@ from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.publish.client_refusals import ways_of
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.common.errors import StorageError
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
@@ -18,7 +19,7 @@ from magnetar.common.wire import commands
 from magnetar.common.wire.error_codes import code_of
 from magnetar.common.wire.events import SendRun
 from magnetar.common.wire.receipts import receipts
-from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run
+from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, RUN_TXN, Run
 from prometheus_client import Counter
 
 log = get_logger(__name__)
@@ -45,6 +46,14 @@ def run_of(sends: SendRun) -> Run:
     """Makes the run of entries that is appended to the ledger."""
     flags = (RUN_CHUNK if sends.is_chunk else 0) | (RUN_MARKER if sends.marker else 0)
     return Run(sends.entries, message_counts=sends.message_counts, flags=flags, byte_length=sends.byte_length)
+
+
+def run_in(txn: TxnId, sends: SendRun) -> Run:
+    """Makes the run of entries in a transaction that is appended to the ledger."""
+    run = run_of(sends)
+    run.flags |= RUN_TXN
+    run.txn = txn
+    return run
 
 
 def part_of(sends: SendRun, indexes: Sequence[int]) -> SendRun | None:

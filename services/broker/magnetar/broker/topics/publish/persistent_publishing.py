@@ -9,6 +9,7 @@ after it.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 
 from magnetar.broker.stats import TopicStats
@@ -16,7 +17,6 @@ from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.config import DeduplicationConfig
 from magnetar.broker.topics.publish.deduplicated_publishing import (
     DeduplicatedPublishing,
-    load_deduplication,
     new_deduplication,
     way_of,
 )
@@ -30,8 +30,10 @@ from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.producers import Producers
 from magnetar.broker.topics.publish.publish_gate import PublishGate, PublishLimits, TerminatedGate
 from magnetar.broker.topics.publish.refusals import Refusals
+from magnetar.broker.topics.publish.transactional_publishing import TransactionalPublishing, refuse_all
 from magnetar.broker.topics.topic_state import TopicState
 from magnetar.common.errors import StorageError
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.wire.events import SendRun
 from magnetar.ledger.ledger_store import Run
@@ -53,6 +55,8 @@ class PersistentPublishing:
         "_state",
         "_stats",
         "_switched_at",
+        "_transactional",
+        "_transactions_enabled",
         "gate",
     )
 
@@ -67,9 +71,11 @@ class PersistentPublishing:
         config: DeduplicationConfig,
         clock: Clock,
         spawn: Spawn,
+        *,
+        transactions_enabled: bool,
     ) -> None:
         """`limits`: None for a topic without publish limits. `ledger`, `producers`, `refusals` and `stats`
-        are those of the topic; borrowed.
+        are those of the topic; borrowed. `transactions_enabled`: whether messages may be in transactions.
         """
         self._state = state
         self._ledger = ledger
@@ -84,6 +90,8 @@ class PersistentPublishing:
             None if limits is None else limits.gate(state.policies)
         )
         """Checks that messages have to pass; None without limits."""
+        self._transactions_enabled = transactions_enabled
+        self._transactional: TransactionalPublishing | None = None
         self._deduplication: DeduplicatedPublishing | None = None
         self._switched_at: int | None = None
         # Topic-wide index below which runs may have been published on the other path; None: no such run is in
@@ -95,7 +103,7 @@ class PersistentPublishing:
             self.terminate()
         if self._state.policies.deduplication:
             self._deduplication = self._new_deduplication()
-            await load_deduplication(self._deduplication)
+            await self._deduplication.load()
         else:
             self._ledger.deduplication.drop()
 
@@ -147,6 +155,18 @@ class PersistentPublishing:
         producer.peer.publish_pending(run.byte_length)
         self._stats.count_publish(run)
         producer.stats.count_publish(run)
+
+    def publish_in(self, txn: TxnId, producer: Producer, sends: SendRun) -> None:
+        if self._transactional is None:
+            self._transactional = TransactionalPublishing(
+                self._ledger, self._refusals, self._stats, self._clock, enabled=self._transactions_enabled
+            )
+        self._transactional.publish(txn, self.gate, self._deduplication, producer, sends)
+
+    def transaction_ended(self, txn: TxnId, action: Action) -> None:
+        """Handles the end of a transaction that may have published here; all its runs are confirmed."""
+        if self._deduplication is not None:
+            self._deduplication.transaction_ended(txn, action)
 
     def confirmed(self, publishes: list[tuple[Run, object]]) -> None:
         """Sends the receipts of runs that the ledger has confirmed, in their order."""
@@ -204,6 +224,7 @@ class PersistentPublishing:
             self._stats,
             self._clock,
             self._on_not_stored,
+            partial(refuse_all, self._refusals),
         )
 
     def _on_not_stored(self, producer: Producer, entries: int, error: StorageError) -> None:

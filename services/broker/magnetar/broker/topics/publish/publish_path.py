@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from magnetar.broker.topics.publish.producer import Producer
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.events import SendRun
 
 
@@ -13,6 +14,11 @@ class PublishPath(Protocol):
 
     def publish(self, producer: Producer, sends: SendRun) -> None:
         """Publishes a run of entries; receipts or errors go to the producer's client, now or later."""
+
+    def publish_in(self, txn: TxnId, producer: Producer, sends: SendRun) -> None:
+        """Publishes a run of entries in a transaction. The client is refused where transactions are off, and
+        for a transaction that has ended.
+        """
 
     @property
     def deduplicates(self) -> bool:

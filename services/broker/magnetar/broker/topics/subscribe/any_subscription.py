@@ -12,7 +12,9 @@ from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.versions import tell_closed
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire import commands
+from magnetar.ledger.managed_ledger.pending_acks import PendingAck
 
 
 class AnySubscription(Protocol):
@@ -55,6 +57,13 @@ class AnySubscription(Protocol):
     def wake(self) -> None: ...
     def ack(self, ledger_id: int, entry_id: int, consumer: Consumer) -> None: ...
     def ack_many(self, ledger_id: int, entry_ids: Sequence[int], consumer: Consumer) -> None: ...
+    def ack_in_transaction(
+        self,
+        txn: TxnId,
+        acked: PendingAck,
+        consumer: Consumer,
+        done: Callable[[MagnetarError | None], object],
+    ) -> None: ...
     def ack_batch(
         self, ledger_id: int, entry_id: int, acked_bits: int, batch_size: int, consumer: Consumer
     ) -> None: ...

@@ -116,6 +116,11 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
             for subscription in self._by_name.values():
                 subscription.wake()
 
+    def read_limit_moved(self) -> None:
+        """Lets all subscriptions deliver what a transaction held back until its end."""
+        for subscription in self._by_name.values():
+            subscription.read_limit_moved()
+
     async def subscribe(self, request: SubscribeRequest) -> tuple[AnySubscription, Consumer]:
         check_allowed(request.type, self._state.policies.subscription_types)
         _check_not_reserved(request.subscription)

@@ -6,8 +6,9 @@ import base64
 
 from magnetar.broker.admin.routes.subscriptions.message_headers import message_headers
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.pulsar_pb2 import ZLIB, EncryptionKeys, KeyValue, MessageMetadata
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.ledger_store import RUN_TXN, Run
 
 TIME_MS = 1_700_000_000_000
 
@@ -117,3 +118,17 @@ def test_nothing_that_a_producer_says_ends_a_header() -> None:
     odd = headers(MessageMetadata(producer_name="a\r\nb\0", sequence_id=0, publish_time=2**63))
     assert odd["X-Pulsar-producer-name"] == "a  b "
     assert odd["X-Pulsar-publish-time"] == str(2**63)
+
+
+def test_a_message_in_a_transaction_says_whether_it_was_aborted_or_is_not_committed_yet() -> None:
+    run = Run([b"entry"], publish_time_ms=TIME_MS, txn=TxnId(0, 0), flags=RUN_TXN)
+    position, metadata = Position(13, 1), plain(txnid_least_bits=0, txnid_most_bits=0)
+    open_ones = message_headers(position, metadata, run, uncommitted=True)
+    assert open_ones["X-Pulsar-txn-uncommitted"] == "true"
+    assert open_ones["X-Pulsar-txn-aborted"] == "false"
+    assert open_ones["X-Pulsar-txnid-least-bits"] == open_ones["X-Pulsar-txnid-most-bits"] == "0"
+    aborted = message_headers(position, metadata, run, aborted=True)
+    assert (aborted["X-Pulsar-txn-uncommitted"], aborted["X-Pulsar-txn-aborted"]) == ("false", "true")
+    behind = message_headers(position, plain(), Run([b"entry"]), uncommitted=True)
+    assert behind["X-Pulsar-txn-uncommitted"] == "true"
+    assert "X-Pulsar-txn-aborted" not in behind

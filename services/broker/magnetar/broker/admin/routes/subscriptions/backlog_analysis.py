@@ -44,10 +44,12 @@ async def analyze(
     """Counts unacknowledged entries of the cursor from `start` on, and the messages in them.
 
     `aborted` when the limits of `config` were reached. All messages of a batch count. Without entry filters,
-    all entries count as accepted. Raises StorageError.
+    all entries count as accepted. Entries of aborted transactions do not count, and entries from the first
+    open one on are not read. Raises StorageError.
     """
     entries = messages = examined = 0
     seen: list[Position] = []
+    transactions = ledger.transactions
     give_up_at = now() + config.time_max_ms / 1000
     at = ledger.next_position(max(cursor.mark_delete, Position(start.ledger_id, start.entry_id - 1)))
     while at is not None and examined < config.entries_max and now() < give_up_at:
@@ -55,6 +57,8 @@ async def analyze(
         for run in read.runs:
             counts = run.message_counts
             examined += len(run.entries)
+            if transactions is not None and transactions.is_aborted(run.ledger_id, run.first_entry_id):
+                continue
             for index in range(len(run.entries)):
                 position = Position(run.ledger_id, run.first_entry_id + index)
                 if not cursor.is_acked(*position):

@@ -48,7 +48,7 @@ async def _skip_some(call: Call) -> web.Response:
     subscription = stored_subscription(topic, call.subscription)
     position = await nth_unacked(topic.ledger, subscription, count) if count else None
     if count:
-        await skip(subscription, topic.ledger.last_position if position is None else position)
+        await skip(subscription, topic.ledger.read_limit() if position is None else position)
     return done()
 
 
@@ -129,7 +129,7 @@ async def _expire_to_id(call: Call) -> web.Response:
     if excluded:
         position = Position(position.ledger_id, position.entry_id - 1)
     now_ms = call.broker.ledgers.clock.wall_ms()
-    await _expire_through(subscription, min(position, topic.ledger.last_position), now_ms)
+    await _expire_through(subscription, min(position, topic.ledger.read_limit()), now_ms)
     return done()
 
 

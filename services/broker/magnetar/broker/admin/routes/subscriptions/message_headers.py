@@ -23,8 +23,19 @@ _Field: TypeAlias = Literal[
 ]
 
 
-def message_headers(position: Position, metadata: MessageMetadata, run: Run) -> dict[str, str]:
-    """Returns the headers of the one entry of `run`."""
+def message_headers(
+    position: Position,
+    metadata: MessageMetadata,
+    run: Run,
+    *,
+    uncommitted: bool = False,
+    aborted: bool = False,
+) -> dict[str, str]:
+    """Returns the headers of the one entry of `run`.
+
+    `uncommitted`: consumers do not get it yet, because it is in or after an open transaction. `aborted`: they
+    never get it.
+    """
     properties = {each.key: each.value for each in metadata.properties}
     headers = {
         "Message-ID": f"{position.ledger_id}:{position.entry_id}",
@@ -35,9 +46,11 @@ def message_headers(position: Position, metadata: MessageMetadata, run: Run) -> 
         "Is-Encrypted": _flag(bool(metadata.encryption_keys)),
         "producer-name": metadata.producer_name,
         "sequence-id": str(metadata.sequence_id),
-        "txn-uncommitted": "false",
+        "txn-uncommitted": _flag(uncommitted),
         **_optional(metadata),
     }
+    if run.txn is not None:
+        headers["txn-aborted"] = _flag(aborted)
     if metadata.HasField("num_messages_in_batch"):
         headers["num-batch-message"] = str(metadata.num_messages_in_batch)
         headers["batch-size"] = str(run.byte_length - metadata.ByteSize())

@@ -1,4 +1,8 @@
-"""Routes that return single messages: the payload in the body, the metadata in headers."""
+"""Routes that return single messages: the payload in the body, the metadata in headers.
+
+Messages of open and aborted transactions are returned as well, and two headers tell: a client that wants only
+committed messages skips them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,8 @@ async def _peek(call: Call) -> web.Response:
     topic = await persistent(call, "Peek messages")
     position: Position | None = None
     if number > 0 and name in topic.subscriptions:
-        position = await nth_unacked(topic.ledger, stored_subscription(topic, name), number)
+        subscription = stored_subscription(topic, name)
+        position = await nth_unacked(topic.ledger, subscription, number, uncommitted=True)
     elif 0 < number <= topic.ledger.entries:
         position = nth_entry(topic.ledger, number)
     if position is None:
@@ -45,7 +50,7 @@ async def _by_id(call: Call) -> web.Response:
     position = Position(call.number("ledger"), call.number("entry"))
     topic = await persistent(call, "GetMessageById")
     before = Position(position.ledger_id, position.entry_id - 1)
-    if min(position) < 0 or topic.ledger.next_position(before) != position:
+    if min(position) < 0 or topic.ledger.next_stored(before) != position:
         raise Refused(404, "Message id not found")
     return await _entry(topic, position)
 
@@ -75,7 +80,8 @@ def nth_entry(ledger: ManagedLedger, number: int) -> Position:
 
 
 async def _entry(topic: PersistentTopic, position: Position) -> web.Response:
-    result = await topic.ledger.read(position, 1, _READ_BYTES_MAX)
+    ledger, transactions = topic.ledger, topic.ledger.transactions
+    result = await ledger.read(position, 1, _READ_BYTES_MAX, uncommitted=True)
     run = result.runs[0] if result.runs else None
     if run is None or (run.ledger_id, run.first_entry_id) != position:
         raise Refused(404, "Message not found")
@@ -89,7 +95,13 @@ async def _entry(topic: PersistentTopic, position: Position) -> web.Response:
     return web.Response(
         body=payload,
         content_type="application/json",
-        headers=message_headers(position, metadata, run),
+        headers=message_headers(
+            position,
+            metadata,
+            run,
+            uncommitted=position > ledger.read_limit(),
+            aborted=transactions is not None and transactions.is_aborted(*position),
+        ),
     )
 
 

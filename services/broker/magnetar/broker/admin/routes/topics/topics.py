@@ -182,7 +182,7 @@ async def _message_id_at(call: Call) -> web.Response:
     """Returns the id of the first message at or after a time, or the next position when there is none."""
     topic = await persistent(call, "Get message ID by timestamp")
     before = await topic.ledger.find_before_publish_time(call.number("timestamp"))
-    found = topic.ledger.next_position(before)
+    found = topic.ledger.next_stored(before)
     if found is None:
         last = topic.ledger.last_confirmed
         found = Position(last.ledger_id, last.entry_id + 1) if last.ledger_id >= 0 else last

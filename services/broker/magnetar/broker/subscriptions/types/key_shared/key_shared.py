@@ -282,8 +282,10 @@ class KeySharedDelivery(IndividualDelivery):
         self._source.advance(len(run.entries))
         ledger_id = run.ledger_id
         size = 0
-        for entry_id, slot in enumerate(slots_of(run.entries), run.first_entry_id):
-            if self._cursor.is_acked(ledger_id, entry_id):
+        counts = run.message_counts
+        for index, slot in enumerate(slots_of(run.entries)):
+            entry_id = run.first_entry_id + index
+            if self._outlet.is_settled(ledger_id, entry_id, 1 if counts is None else counts[index]):
                 continue
             packed = pack(ledger_id, entry_id, slot)
             owner = None if slot in self.draining.slots else self._dispatcher.selector.owner(slot)
@@ -362,9 +364,12 @@ class KeySharedDelivery(IndividualDelivery):
         return (entries, size) if entries else None
 
     def _send_unacked(self, consumer: Consumer, share: Share) -> None:
-        """Sends waiting entries, without those acknowledged meanwhile (expired or skipped)."""
-        is_acked, ledger_id = self._cursor.is_acked, share.ledger_id
-        acked = [is_acked(ledger_id, entry_id) for entry_id in share.entry_ids]
+        """Sends waiting entries, without those acknowledged meanwhile (expired, skipped or withheld)."""
+        is_settled, ledger_id, counts = self._outlet.is_settled, share.ledger_id, share.message_counts
+        acked = [
+            is_settled(ledger_id, entry_id, 1 if counts is None else counts[index])
+            for index, entry_id in enumerate(share.entry_ids)
+        ]
         if not any(acked):
             self._send_share(consumer, share)
             return
