@@ -16,6 +16,7 @@ from magnetar.common.naming.position import EARLIEST, LATEST, Position
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.pending_acks import CursorPending, PendingAck
+from magnetar.ledger.managed_ledger.transaction_outcomes import Outcomes
 from pyroaring import BitMap
 
 NO_LIMIT: Final = LATEST
@@ -56,7 +57,7 @@ class TransactionState:
         self._blocking: OrderedDict[TxnId, Position] = OrderedDict()
         # Open transactions with entries, in the order of their first positions.
         self._aborted: dict[int, BitMap] = {}
-        self._outcomes: dict[TxnId, Action] = {}
+        self._outcomes = Outcomes()
         self._pending: dict[int, CursorPending] = {}
         self.low_watermarks: dict[int, int] = {}
         """By coordinator: no transaction at or below it is open there."""
@@ -78,7 +79,7 @@ class TransactionState:
         return self._aborted
 
     @property
-    def outcomes(self) -> Mapping[TxnId, Action]:
+    def outcomes(self) -> Outcomes:
         return self._outcomes
 
     @property
@@ -155,7 +156,7 @@ class TransactionState:
 
     def settle(self, txn: TxnId, action: Action) -> dict[int, PendingAck]:
         """Ends a transaction; returns its acknowledgements by cursor id, to apply after a commit."""
-        self._outcomes[txn] = action
+        self._outcomes.add(txn, action)
         self.ended[action] += 1
         acks = self.take_acks(txn)
         opened = self._open.pop(txn, None)
@@ -169,13 +170,14 @@ class TransactionState:
 
     def note_outcome(self, txn: TxnId, action: Action) -> None:
         """Adds an outcome from a snapshot; see `unapplied`."""
-        self._outcomes[txn] = action
+        self._outcomes.add(txn, action)
         self._open.pop(txn, None)
 
     def unapplied(self) -> list[tuple[Action, dict[int, PendingAck]]]:
         """Removes and returns acknowledgements of transactions whose outcome is known, after a snapshot."""
         with_acks = {txn for cursor in self._pending.values() for txn in cursor.transactions}
-        return [(self._outcomes[txn], self.take_acks(txn)) for txn in with_acks if txn in self._outcomes]
+        ended = [(txn, outcome) for txn in with_acks if (outcome := self._outcomes.get(txn)) is not None]
+        return [(outcome, self.take_acks(txn)) for txn, outcome in ended]
 
     def take_acks(self, txn: TxnId) -> dict[int, PendingAck]:
         """Removes and returns a transaction's acknowledgements by cursor id."""
@@ -195,11 +197,9 @@ class TransactionState:
 
     def forget_outcomes(self) -> None:
         """Drops the outcomes at or below low watermarks; `scan_from` and `aborted` have what they said."""
-        self._outcomes = {
-            txn: action
-            for txn, action in self._outcomes.items()
-            if txn.least > self.low_watermarks.get(txn.most, -1)
-        }
+        for coordinator, low_watermark in self.low_watermarks.items():
+            if low_watermark >= 0:
+                self._outcomes.forget(coordinator, low_watermark)
 
     def _find_limit(self) -> None:
         first = next(iter(self._blocking.values()), None)
