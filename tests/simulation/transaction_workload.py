@@ -227,6 +227,8 @@ class Topic:
 
     async def compare(self) -> None:
         """Compares what the topic shows with the promises; notes what it shows as a promise."""
+        while self.ledger.pending_entries:
+            await asyncio.sleep(0.01)  # otherwise more is confirmed while it is read
         promises, transactions = self.promises, self.ledger.use_transactions()
         stored = await self.stored()
         positions = dict(stored)

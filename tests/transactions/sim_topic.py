@@ -187,7 +187,7 @@ class SimTopic:
     ) -> None:
         """Acknowledges entries, each {position, size, indexes}; durable on return."""
         cursor = await self.subscription(subscription)
-        done: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[MagnetarError | None] = asyncio.get_running_loop().create_future()
         if txn is None:
             for entry in entries:
                 position = Position(*entry["position"])
@@ -209,7 +209,7 @@ class SimTopic:
 
     async def end(self, txn: TxnId, action: Action, low_watermark: int) -> None:
         """Ends a transaction here; durable on return."""
-        done: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[MagnetarError | None] = asyncio.get_running_loop().create_future()
         self.transactions.end(txn, action, low_watermark, done.set_result)
         if (error := await done) is not None:
             raise error
