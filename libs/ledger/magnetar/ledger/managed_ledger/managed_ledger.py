@@ -702,6 +702,9 @@ class _TransactionalTopic:
         cursors = self._ledger._cursors.by_name.values()
         return next((each for each in cursors if each.durable and each.cursor_id == cursor_id), None)
 
+    def has_cursor(self, cursor: Cursor) -> bool:
+        return self._ledger._cursors.by_name.get(cursor.name) is cursor
+
     def ended(self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None:
         self._ledger.on_transaction_ended(txn, action, acks)
 
