@@ -362,6 +362,7 @@ def test_statistics_of_a_namespace_come_in_pages_over_both_brokers(two: Two) -> 
         producer.close()
 
 
+@pytest.mark.full
 def test_non_persistent_topics_of_both_brokers_are_listed_by_each(two: Two) -> None:
     namespace = two.shared()
     topics = sorted(topic_in(namespace, quarter, "non-persistent") for quarter in range(4))
