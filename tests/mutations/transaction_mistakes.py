@@ -286,7 +286,15 @@ _OF_BROKERS: Final = (
         "libs/common/magnetar/common/wire/send_parser.py",
         'if send.HasField("txnid_least_bits") else None',
         "if send.txnid_least_bits else None",
-        ("tests/unit/common/wire/test_send_parser.py", "tests/property/wire/test_connection_properties.py"),
+        ("tests/unit/common/wire/test_send_parser.py",),
+    ),
+    Mistake(
+        "transaction_zero_is_none_in_an_acknowledgement",
+        "what the first transaction acknowledges is acknowledged at once",
+        f"{_BROKER}handlers/acks.py",
+        '    if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):\n',
+        "    if command.txnid_most_bits or command.txnid_least_bits:\n",
+        (f"{_BROKER_UNIT}handlers/test_transactional_acks.py",),
     ),
     Mistake(
         "pending_acknowledgements_withhold_nothing",
