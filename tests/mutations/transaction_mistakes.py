@@ -10,6 +10,8 @@ _COORDINATOR: Final = "services/broker/magnetar/broker/transactions/"
 _LOG: Final = "libs/ledger/magnetar/ledger/transaction_log/"
 _TOPIC: Final = "libs/ledger/magnetar/ledger/managed_ledger/"
 _UNIT: Final = "tests/unit/ledger/managed_ledger/"
+_BROKER: Final = "services/broker/magnetar/broker/"
+_BROKER_UNIT: Final = "tests/unit/broker/"
 _HISTORIES: Final = (
     "tests/transactions/test_simulation.py::test_every_promise_of_transactions_holds_in_a_few_runs",
 )
@@ -23,7 +25,7 @@ _OF_COORDINATORS: Final = (
         "            self.log.decide(number, action, reason, partial(self._decided, number))\n",
         "            self.log.decide(number, action, reason, lambda error: None)\n"
         "            self._decided(number, None)\n",
-        _HISTORIES,
+        (f"{_BROKER_UNIT}transactions/test_coordinator.py",),
     ),
     Mistake(
         "a_transaction_ends_before_every_topic_confirmed",
@@ -56,7 +58,7 @@ _OF_COORDINATORS: Final = (
         f"{_LOG}takeover.py",
         "    state.next_number = max(state.next_number, start)\n",
         "",
-        _HISTORIES,
+        ("tests/unit/ledger/transaction_log/test_transaction_log.py",),
     ),
     Mistake(
         "outcomes_are_not_remembered",
@@ -108,7 +110,7 @@ _OF_COORDINATORS: Final = (
         "            raise self._refusal(error) from error\n        await written.wait()\n",
         "            change(written.done)\n        except StorageError as error:\n"
         "            raise self._refusal(error) from error\n",
-        _HISTORIES,
+        (f"{_BROKER_UNIT}transactions/test_coordinator.py",),
     ),
 )
 
@@ -127,7 +129,7 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}topic_transactions.py",
         "            if opened is None or not opened.runs_in_flight:\n",
         "            if True:\n",
-        _HISTORIES,
+        (f"{_UNIT}test_topic_transactions.py",),
     ),
     Mistake(
         "late_messages_are_accepted",
@@ -199,7 +201,7 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}topic_transactions.py",
         "            if self._ready:\n",
         "            if True:\n",
-        _HISTORIES,
+        (f"{_UNIT}test_topic_transactions.py", f"{_UNIT}test_first_transaction.py"),
     ),
     Mistake(
         "a_scan_takes_open_transactions_for_settled",
@@ -249,7 +251,7 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}pending_acks.py",
         "            if holder != txn:\n",
         "            if False:\n",
-        _HISTORIES,
+        (f"{_UNIT}test_pending_acks.py",),
     ),
     Mistake(
         "messages_of_batches_are_compared_inverted",
@@ -257,7 +259,7 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}pending_acks.py",
         "            or self._batches.get(at, 0) & bits\n",
         "            or self._batches.get(at, 0) & ~bits\n",
-        _HISTORIES,
+        (f"{_UNIT}test_pending_acks.py",),
     ),
     Mistake(
         "an_abort_frees_the_other_messages_of_a_batch",
@@ -265,12 +267,9 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}pending_acks.py",
         "            if left := self._batches[at] & ~bits:\n",
         "            if left := self._batches[at] & bits:\n",
-        _HISTORIES,
+        (f"{_UNIT}test_pending_acks.py",),
     ),
 )
-
-_BROKER: Final = "services/broker/magnetar/broker/"
-_BROKER_UNIT: Final = "tests/unit/broker/"
 
 _OF_BROKERS: Final = (
     Mistake(
@@ -288,6 +287,14 @@ _OF_BROKERS: Final = (
         'if send.HasField("txnid_least_bits") else None',
         "if send.txnid_least_bits else None",
         ("tests/unit/common/wire/test_send_parser.py",),
+    ),
+    Mistake(
+        "transaction_zero_is_none_in_an_acknowledgement",
+        "what the first transaction acknowledges is acknowledged at once",
+        f"{_BROKER}handlers/acks.py",
+        '    if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):\n',
+        "    if command.txnid_most_bits or command.txnid_least_bits:\n",
+        (f"{_BROKER_UNIT}handlers/test_transactional_acks.py",),
     ),
     Mistake(
         "pending_acknowledgements_withhold_nothing",

@@ -175,6 +175,7 @@ class CompactionWorkload:
                 process.world.kill()
                 store = await process.open_store()
                 await self.load(process, store)
+                await self.end_of_killed()
             elif step == self.steps * 3 // 4:
                 await self.topic.close()
                 await self.load(process, store)
@@ -203,6 +204,15 @@ class CompactionWorkload:
         self.ledger = listener.ledger = ledger
         self.made = True
         await self.learn(ledger)
+
+    async def end_of_killed(self) -> None:
+        """Ends what a killed process had begun: a write that was in flight there is never confirmed."""
+        killed, self.tasks = self.tasks, set()
+        if killed:
+            _, waiting = await asyncio.wait(killed, timeout=0.1)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     async def finished(self) -> None:
         """Waits for what was begun."""

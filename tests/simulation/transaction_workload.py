@@ -33,6 +33,7 @@ from pyroaring import BitMap
 from tests.simulation.killed import kill
 from tests.simulation.managed_ledger_workload import CONFIG, TOPIC
 from tests.simulation.power_loss import KEYS, Process
+from tests.unit.ledger.managed_ledger.harness import until
 
 SHARED, ORDERED = "shared", "ordered"
 COORDINATORS = 2
@@ -55,7 +56,7 @@ class Acks:
 
 @dataclass(slots=True)
 class Promises:
-    """What was requested of a topic, and what was confirmed."""
+    """Requests to a topic, and what was confirmed of them."""
 
     created: bool = False
     entries: dict[Position, tuple[int, TxnId | None]] = field(default_factory=dict)
@@ -227,8 +228,8 @@ class Topic:
 
     async def compare(self) -> None:
         """Compares what the topic shows with the promises; notes what it shows as a promise."""
-        while self.ledger.pending_entries:
-            await asyncio.sleep(0.01)  # otherwise more is confirmed while it is read
+        # Otherwise more is confirmed while it is read.
+        await until(lambda: not self.ledger.pending_entries)
         promises, transactions = self.promises, self.ledger.use_transactions()
         stored = await self.stored()
         positions = dict(stored)

@@ -1,8 +1,8 @@
 """A client that sends again at will, in and out of transactions: what counts in the end is there once.
 
-The client gives every message the next id. It sends copies in any transaction, or in none, whatever became of
-the earlier ones, and loses connections. A copy in a committed transaction, or in none, is kept once; only an id
-below one that was persisted before its own transaction was aborted may be lost.
+The client gives every message the next id. It sends copies in any transaction, or in none, whatever became
+of the earlier ones, and loses connections. A copy in a committed transaction, or in none, is kept once;
+only an id below one that was persisted before its own transaction was aborted may be lost.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ async def ack(topic: Topic, txn: TxnId, name: str, pending: PendingAck) -> None:
 
 
 async def readable(topic: Topic) -> list[bytes]:
-    """What a consumer of everything gets."""
+    """Returns the entries that a consumer of everything gets."""
     transactions = topic.ledger.transactions
     return [
         data

@@ -1,4 +1,4 @@
-"""What topics write about transactions and when, what a load makes of it, and writes that fail."""
+"""Records of transactions: when topics write them, what a load makes of them, and writes that fail."""
 
 from __future__ import annotations
 

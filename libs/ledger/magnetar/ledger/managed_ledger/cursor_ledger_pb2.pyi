@@ -715,7 +715,7 @@ Global___TxnId: _TypeAlias = TxnId  # noqa: Y015
 
 @_typing.final
 class PendingAck(_message.Message):
-    """What a transaction acknowledges in the cursor once it is committed: entries and bits are added to those of
+    """Acknowledges entries in the cursor once the transaction is committed. Entries and bits are added to those of
     records before. A cumulative one is all up to the mark-delete position of `acks`.
     """
 

@@ -69,7 +69,7 @@ class CursorLoader:
 
     @property
     def transactions(self) -> TransactionState | None:
-        """What the records say of transactions, None without any; their entries are to be scanned."""
+        """The state of transactions by the records, None without any; its entries are to be scanned."""
         return None if self._transactions is None else self._transactions.state
 
     def feed(self, entry_id: int, data: bytes) -> None:

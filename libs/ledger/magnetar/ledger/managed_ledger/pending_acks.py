@@ -22,7 +22,7 @@ from pyroaring import BitMap
 
 @dataclass(slots=True)
 class PendingAck:
-    """What one transaction acknowledges in one cursor; immutable once handed over."""
+    """Acknowledgements of one transaction in one cursor; not changed once handed over."""
 
     individual: dict[int, BitMap] = field(default_factory=dict)
     """Whole entries by ledger."""
@@ -101,7 +101,7 @@ class CursorPending:
 
     @property
     def transactions(self) -> Mapping[TxnId, PendingAck]:
-        """What each transaction acknowledges."""
+        """Acknowledgements by transaction."""
         return self._transactions
 
     @property

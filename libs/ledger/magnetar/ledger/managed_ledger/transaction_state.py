@@ -1,4 +1,4 @@
-"""What a topic knows of transactions: open and aborted ones, outcomes, the limit of reads. Pure state.
+"""The state of a topic's transactions: open and aborted ones, outcomes, the limit of reads. Pure state.
 
 The limit is the position before the first entry of an open transaction. Aborted entries are one roaring
 bitmap per ledger. Outcomes are kept while their coordinator may still have the transaction: they refuse what
