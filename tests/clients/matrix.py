@@ -6,6 +6,7 @@ that one kill serves all of them.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import threading
@@ -144,6 +145,7 @@ class _Run:
         begun = ""
         try:
             with (
+                contextlib.suppress(BrokenPipeError),  # it ended before it read an answer
                 errors.open("wb") as stderr,
                 subprocess.Popen(
                     [*_dies_with_this_process(), *command, *self.scenarios],

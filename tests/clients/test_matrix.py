@@ -26,6 +26,7 @@ print('begin\\tkilled\\nask\\tkill\\tpersistent://public/default/t', flush=True)
 print('pass\\tkilled' if input() == 'done' else 'fail\\tkilled\\tno', flush=True)
 """
 ENDS_AT_ONCE = "pass"
+ENDS_WITH_A_QUESTION = "print('begin\\tkilled\\nask\\tkill\\tpersistent://public/default/t', flush=True)"
 
 
 def program(name: str, text: str) -> Program:
@@ -67,6 +68,14 @@ def test_one_kill_serves_all_programs_and_waits_for_none_that_has_ended(tmp_path
     assert found["b", "killed"].outcome is Outcome.PASS
     assert found["c", "killed"].outcome is Outcome.FAIL
     assert kills == [["persistent://public/default/t"] * 2]
+
+
+def test_a_program_that_does_not_wait_for_an_answer_fails_alone(tmp_path: Path) -> None:
+    kills: list[list[str]] = []
+    programs = [program("a", ENDS_WITH_A_QUESTION), program("b", ASKS_FOR_A_KILL)]
+    found = verdicts_of(tmp_path, programs, KILLED, kills)
+    assert found["a", "killed"].outcome is Outcome.FAIL
+    assert found["b", "killed"].outcome is Outcome.PASS
 
 
 def test_a_program_without_transactions_is_not_asked_for_them(tmp_path: Path) -> None:

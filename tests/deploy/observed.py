@@ -240,6 +240,17 @@ def store(seen: Observed) -> None:
             seen.rest.do("PUT", f"{path_of(topic)}/unload")
 
 
+def compact(seen: Observed) -> None:
+    """A topic has a compacted view that left messages out."""
+    topic = f"persistent://{NAMESPACE}/compacted"
+    with client_of(seen) as client:
+        producer = client.create_producer(topic, batching_enabled=False)
+        for number in range(20):
+            producer.send(b"%d" % number, partition_key=f"key {number % 3}")
+    seen.rest.do("PUT", f"{path_of(topic)}/compaction")
+    seen.until("pulsar_compaction_removed_event_count")
+
+
 def read(seen: Observed, topic: str) -> None:
     """A topic from its first message to its last."""
     with client_of(seen) as client:
@@ -305,6 +316,7 @@ def provoke(seen: Observed) -> None:
         c.request("lookupTopic", topic="nonsense://t")
         c.expect("lookupTopicResponse")
     hold_back(seen)
+    compact(seen)
     blocked = "magnetar_txn_tb_blocked_seconds"
     transact(
         seen.cluster, f"persistent://{NAMESPACE}/transactions", lambda: seen.until(f"rate({blocked}[1m])")

@@ -51,7 +51,11 @@ def _begin(c: Line, topic: str) -> Ids:
 
 def _publish(c: Line, sequence_id: int, ids: Ids) -> None:
     metadata = pb.MessageMetadata(
-        producer_name="raw", sequence_id=sequence_id, publish_time=int(time.time() * 1000), **ids
+        producer_name="raw",
+        sequence_id=sequence_id,
+        publish_time=int(time.time() * 1000),
+        txnid_most_bits=ids["txnid_most_bits"],
+        txnid_least_bits=ids["txnid_least_bits"],
     )
     c.send_bytes(payload_frame(1, sequence_id, b"in a transaction", metadata, **ids))
     c.expect("send_receipt", sequence_id=sequence_id)

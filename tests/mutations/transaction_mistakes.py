@@ -10,8 +10,10 @@ _COORDINATOR: Final = "services/broker/magnetar/broker/transactions/"
 _LOG: Final = "libs/ledger/magnetar/ledger/transaction_log/"
 _TOPIC: Final = "libs/ledger/magnetar/ledger/managed_ledger/"
 _UNIT: Final = "tests/unit/ledger/managed_ledger/"
+_BROKER: Final = "services/broker/magnetar/broker/"
+_BROKER_UNIT: Final = "tests/unit/broker/"
 _HISTORIES: Final = (
-    "tests/transactions/test_simulation.py::test_every_promise_of_transactions_holds_over_one_log",
+    "tests/transactions/test_simulation.py::test_every_promise_of_transactions_holds_in_a_few_runs",
 )
 """Histories of simulated runs, which the checker judges."""
 
@@ -23,7 +25,7 @@ _OF_COORDINATORS: Final = (
         "            self.log.decide(number, action, reason, partial(self._decided, number))\n",
         "            self.log.decide(number, action, reason, lambda error: None)\n"
         "            self._decided(number, None)\n",
-        _HISTORIES,
+        (f"{_BROKER_UNIT}transactions/test_coordinator.py",),
     ),
     Mistake(
         "a_transaction_ends_before_every_topic_confirmed",
@@ -56,7 +58,7 @@ _OF_COORDINATORS: Final = (
         f"{_LOG}takeover.py",
         "    state.next_number = max(state.next_number, start)\n",
         "",
-        _HISTORIES,
+        ("tests/unit/ledger/transaction_log/test_transaction_log.py",),
     ),
     Mistake(
         "outcomes_are_not_remembered",
@@ -108,7 +110,7 @@ _OF_COORDINATORS: Final = (
         "            raise self._refusal(error) from error\n        await written.wait()\n",
         "            change(written.done)\n        except StorageError as error:\n"
         "            raise self._refusal(error) from error\n",
-        _HISTORIES,
+        (f"{_BROKER_UNIT}transactions/test_coordinator.py",),
     ),
 )
 
@@ -127,7 +129,7 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}topic_transactions.py",
         "            if opened is None or not opened.runs_in_flight:\n",
         "            if True:\n",
-        _HISTORIES,
+        (f"{_UNIT}test_topic_transactions.py",),
     ),
     Mistake(
         "late_messages_are_accepted",
@@ -199,7 +201,7 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}topic_transactions.py",
         "            if self._ready:\n",
         "            if True:\n",
-        _HISTORIES,
+        (f"{_UNIT}test_topic_transactions.py", f"{_UNIT}test_first_transaction.py"),
     ),
     Mistake(
         "a_scan_takes_open_transactions_for_settled",
@@ -249,7 +251,7 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}pending_acks.py",
         "            if holder != txn:\n",
         "            if False:\n",
-        _HISTORIES,
+        (f"{_UNIT}test_pending_acks.py",),
     ),
     Mistake(
         "messages_of_batches_are_compared_inverted",
@@ -257,7 +259,7 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}pending_acks.py",
         "            or self._batches.get(at, 0) & bits\n",
         "            or self._batches.get(at, 0) & ~bits\n",
-        _HISTORIES,
+        (f"{_UNIT}test_pending_acks.py",),
     ),
     Mistake(
         "an_abort_frees_the_other_messages_of_a_batch",
@@ -265,8 +267,73 @@ _OF_TOPICS: Final = (
         f"{_TOPIC}pending_acks.py",
         "            if left := self._batches[at] & ~bits:\n",
         "            if left := self._batches[at] & bits:\n",
-        _HISTORIES,
+        (f"{_UNIT}test_pending_acks.py",),
     ),
 )
 
-TRANSACTIONS: Final = (*_OF_COORDINATORS, *_OF_TOPICS)
+_OF_BROKERS: Final = (
+    Mistake(
+        "aborted_entries_are_not_passed",
+        "messages of aborted transactions are delivered, by redelivery and after a seek as well",
+        f"{_BROKER}subscriptions/entries/aborted_entries.py",
+        "    if aborted is None or start.entry_id not in aborted:\n",
+        "    if True:\n",
+        (f"{_BROKER_UNIT}subscriptions/test_transactional_dispatch.py",),
+    ),
+    Mistake(
+        "transaction_zero_is_none_in_a_send",
+        "messages of the first transaction are visible at once",
+        "libs/common/magnetar/common/wire/send_parser.py",
+        'if send.HasField("txnid_least_bits") else None',
+        "if send.txnid_least_bits else None",
+        ("tests/unit/common/wire/test_send_parser.py",),
+    ),
+    Mistake(
+        "transaction_zero_is_none_in_an_acknowledgement",
+        "what the first transaction acknowledges is acknowledged at once",
+        f"{_BROKER}handlers/acks.py",
+        '    if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):\n',
+        "    if command.txnid_most_bits or command.txnid_least_bits:\n",
+        (f"{_BROKER_UNIT}handlers/test_transactional_acks.py",),
+    ),
+    Mistake(
+        "pending_acknowledgements_withhold_nothing",
+        "a message that a transaction acknowledges goes to another consumer",
+        f"{_BROKER}subscriptions/filters/withheld_acks.py",
+        "        if entry_id in pending.withheld.get(ledger_id, ()):\n            return True\n",
+        "",
+        (f"{_BROKER_UNIT}subscriptions/test_transactional_acks.py",),
+    ),
+    Mistake(
+        "a_coordinator_that_does_not_know_means_abort_at_once",
+        "a topic aborts a transaction of which a coordinator that has just moved says nothing",
+        f"{_BROKER}transactions/lingering.py",
+        "                if now - watched.unknown_since >= UNKNOWN_CONFIRMED_S:\n",
+        "                if True:\n",
+        (f"{_BROKER_UNIT}transactions/test_lingering.py",),
+    ),
+    Mistake(
+        "aborted_messages_count_as_stored",
+        "a message that is sent again after the abort of its transaction is dropped as a duplicate",
+        f"{_BROKER}topics/publish/deduplication.py",
+        "            if action is Action.COMMIT:\n                producer.persisted",
+        "            if True:\n                producer.persisted",
+        (
+            f"{_BROKER_UNIT}topics/publish/test_deduplication.py",
+            f"{_BROKER_UNIT}topics/publish/test_transactional_publishing.py",
+        ),
+    ),
+    Mistake(
+        "a_resend_by_the_same_transaction_waits_for_its_end",
+        "a client that waits for the receipt before it commits waits for ever",
+        f"{_BROKER}topics/publish/deduplication.py",
+        "        if txn is not None and ids.sent_by(txn, first):\n",
+        "        if False:\n",
+        (
+            f"{_BROKER_UNIT}topics/publish/test_deduplication.py",
+            f"{_BROKER_UNIT}topics/publish/test_transactional_publishing.py",
+        ),
+    ),
+)
+
+TRANSACTIONS: Final = (*_OF_COORDINATORS, *_OF_TOPICS, *_OF_BROKERS)

@@ -175,6 +175,7 @@ class CompactionWorkload:
                 process.world.kill()
                 store = await process.open_store()
                 await self.load(process, store)
+                await self.end_of_killed()
             elif step == self.steps * 3 // 4:
                 await self.topic.close()
                 await self.load(process, store)
@@ -192,7 +193,7 @@ class CompactionWorkload:
     async def load(self, process: Process, store: LocalLedgerStore) -> None:
         ctx = ManagedLedgerContext(store, process.metadata, KEYS, process.clock, CONFIG, EntryCache(1 << 20))
         while True:
-            listener = _Listener(self)
+            listener = WorkloadListener(self)
             try:
                 ledger = await open_managed_ledger(ctx, TOPIC, listener, create=not self.made, properties={})
                 break
@@ -203,6 +204,15 @@ class CompactionWorkload:
         self.ledger = listener.ledger = ledger
         self.made = True
         await self.learn(ledger)
+
+    async def end_of_killed(self) -> None:
+        """Ends what a killed process had begun: a write that was in flight there is never confirmed."""
+        killed, self.tasks = self.tasks, set()
+        if killed:
+            _, waiting = await asyncio.wait(killed, timeout=0.1)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     async def finished(self) -> None:
         """Waits for what was begun."""
@@ -240,7 +250,10 @@ class CompactionWorkload:
             assert self.unknown_outcomes, "nothing fails"
 
     async def compact(self, rng: random.Random) -> None:
-        ledger = self.topic
+        await self.compact_as(self.topic, rng)
+
+    async def compact_as(self, ledger: ManagedLedger, rng: random.Random) -> None:
+        """Compacts as the topic's owner, or as one that was it."""
         self.runs += 1
         settings = CompactionSettings(
             hash_key=HASH_KEY,
@@ -288,7 +301,9 @@ class CompactionWorkload:
         self.checker.check_ledgers(process.world.metadata)
         await finish_intents(ctx)
         try:
-            self.ledger = await open_managed_ledger(ctx, TOPIC, _Listener(self), create=False, properties={})
+            self.ledger = await open_managed_ledger(
+                ctx, TOPIC, WorkloadListener(self), create=False, properties={}
+            )
         except TopicNotFound:
             assert not self.made, "the topic is gone"
             return
@@ -327,7 +342,7 @@ class CompactionWorkload:
             assert index.end.entries == segment.entries, "a segment is complete"
 
 
-class _Listener:
+class WorkloadListener:
     """Notes what is confirmed the moment it is, while its ledger is the topic's."""
 
     def __init__(self, workload: CompactionWorkload) -> None:

@@ -15,6 +15,7 @@ from tests.integration.harness import Endpoint, StandaloneServer, temporary_dire
 from tests.integration.rest import Rest
 from tests.transactions.bank import Bank
 from tests.transactions.checker import check, summary
+from tests.transactions.history import History
 
 NAMESPACE = "public/bank"
 STANDSTILL_S = 30.0
@@ -62,30 +63,39 @@ def make_namespace(rest: Rest) -> None:
     rest.do("POST", f"/namespaces/{NAMESPACE}/deduplication", True)
 
 
+def run_bank(
+    endpoint: Endpoint, directory: Path, *, seconds: float, seed: int, workers: int, accounts: int
+) -> History:
+    """Runs the bank for some seconds of transfers; returns its history. Raises BankFailed."""
+    make_namespace(Rest(endpoint))
+    prefix = f"persistent://{NAMESPACE}/bank-{seed}"
+    bank = Bank(endpoint, prefix, directory, seed=seed, workers=workers, accounts=accounts)
+    try:
+        bank.wait_until_open()
+        bank.quiet()
+        time.sleep(seconds)
+        return bank.close()
+    finally:
+        bank.kill()
+
+
 def main(argv: Sequence[str]) -> None:
     options = arguments().parse_args(argv)
     directory = temporary_directory()
     server = apache_pulsar() if options.anchor else standalone(directory)
     with server as endpoint:
-        make_namespace(Rest(endpoint))
-        bank = Bank(
+        history = run_bank(
             endpoint,
-            f"persistent://{NAMESPACE}/bank-{options.seed}",
             directory,
+            seconds=options.seconds,
             seed=options.seed,
             workers=options.workers,
             accounts=options.accounts,
         )
-        try:
-            bank.wait_until_open()
-            bank.quiet()
-            time.sleep(options.seconds)
-            history = bank.close()
-        finally:
-            bank.kill()
     for what, count in sorted(summary(history).items()):
         print(f"bank: {count:8,} {what}")
-    if broken := check(history, standstill_s=STANDSTILL_S, outcomes_are_remembered=not options.anchor):
+    broken = check(history, standstill_s=STANDSTILL_S, outcomes_are_remembered=not options.anchor)
+    if broken:
         print(*broken[:50], sep="\n")
         sys.exit(f"bank: {len(broken)} promises broken; the history is in {directory}")
     shutil.rmtree(directory, ignore_errors=True)

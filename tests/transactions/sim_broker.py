@@ -145,10 +145,10 @@ class SimBroker:
     async def topic(self, name: str) -> SimTopic:
         """Returns a topic that this broker owns, loaded. Raises ServiceNotReady."""
         found = self.topics.get(name)
-        if found is not None and self._is_outdated(name):
-            found.ledger.lose(OwnershipLost(f"{name} was moved"))
         if found is not None and not found.lost:
-            return found
+            if not self._is_outdated(name):
+                return found
+            self.topics.pop(name).ledger.lose(OwnershipLost(f"{name} was moved"))
         return await self._load(name, self._load_topic(name))
 
     async def coordinator(self, number: int) -> Coordinator:
@@ -180,7 +180,10 @@ class SimBroker:
             task.add_done_callback(lambda _: self._loading.pop(party, None))
         else:
             loading.close()
-        return await asyncio.shield(task)
+        found = await asyncio.shield(task)
+        if self._is_outdated(party):
+            raise ServiceNotReady(f"{party} was moved while it was loaded")
+        return found
 
     async def _load_topic(self, name: str) -> SimTopic:
         self.topics[name] = found = await SimTopic.load(self.ctx, name, self._clock, create=True)

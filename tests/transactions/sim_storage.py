@@ -10,8 +10,8 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
 
 from magnetar.common.errors import StorageError
 from magnetar.common.metadata.store import Op
@@ -36,6 +36,9 @@ from tests.simulation.quorum.cluster import INSTANCE_ID, KEYS, SMALL_SEGMENTS, C
 
 T = TypeVar("T")
 
+GC_WAIT_MS: Final = 5_000
+"""Garbage collection is seldom, because idle time would be the most expensive part of a run."""
+
 WithOps = Callable[[ClosedLedger], Sequence[Op]]
 
 
@@ -50,7 +53,7 @@ async def open_shared_log(cluster: Cluster) -> LocalLedgerStore:
         syncer=SimSyncer(cluster.loop, cluster.rng.choice((0.001, 0.003, 0.02))),
         clock=cluster.clock,
         rng=random.Random(cluster.rng.getrandbits(64)),
-        config=SMALL_SEGMENTS,
+        config=replace(SMALL_SEGMENTS, gc_wait_ms=GC_WAIT_MS),
     )
 
 

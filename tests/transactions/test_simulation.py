@@ -14,6 +14,8 @@ from tests.transactions.workload import TransactionWorkload
 LOG = Shape(1, 1, 1, 0)
 """One log that never fails, beside the brokers."""
 BOOKIES = Shape(3, 3, 2, 3)
+FEW = 50
+"""Seeds within which planted mistakes are found (`tests/mutations/transaction_mistakes.py`)."""
 WORTH = 40
 """Seeds of which all together have to show something of everything."""
 
@@ -30,12 +32,18 @@ def run_transactions(seed: int, shape: Shape) -> tuple[Outcome, Counter[str]]:
     return outcome, summary(workloads[0].history)
 
 
-@pytest.mark.seeds(40, full=850, nightly=2_000)
+@pytest.mark.parametrize("seed", range(FEW))
+def test_every_promise_of_transactions_holds_in_a_few_runs(seed: int) -> None:
+    run_transactions(seed, LOG)
+
+
+@pytest.mark.full
+@pytest.mark.seeds(900, nightly=2_000)
 def test_every_promise_of_transactions_holds_over_one_log(seed: int) -> None:
     run_transactions(seed, LOG)
 
 
-@pytest.mark.seeds(6, full=150, nightly=400)
+@pytest.mark.seeds(5, full=100, nightly=400)
 def test_every_promise_of_transactions_holds_over_bookies(seed: int) -> None:
     run_transactions(seed, BOOKIES)
 

@@ -2,62 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from magnetar.common.wire import pulsar_pb2 as pb
 
 from tests.integration.harness import Endpoint, StandaloneServer
-from tests.integration.raw.transcript import Line, line, payload_frame, payloads
+from tests.integration.raw.transaction_line import COORDINATORS, ask, begin, end, error_of, send_in
+from tests.integration.raw.transcript import line, payloads
 
 SERVER_SETTINGS = {"transactionCoordinatorEnabled": "true"}
 
-COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
-TTL_MS = 60_000
-Ids = dict[str, int]
-
 pytestmark = pytest.mark.usefixtures("server")
-
-
-def begin(c: Line, ttl_ms: int = TTL_MS) -> Ids:
-    """Begins a transaction; returns the fields that name it."""
-    request_id = c.request("newTxn", tc_id=0, txn_ttl_seconds=ttl_ms)
-    answer = c.expect("newTxnResponse", request_id=request_id).command
-    assert not answer.HasField("error"), answer
-    assert answer.HasField("txnid_least_bits")
-    assert answer.HasField("txnid_most_bits")
-    return {"txnid_most_bits": answer.txnid_most_bits, "txnid_least_bits": answer.txnid_least_bits}
-
-
-def ask(c: Line, name: str, **fields: Any) -> Any:
-    """Sends a command of transactions; returns its answer, which has the ids of the request."""
-    request_id = c.request(name, **fields)
-    answer = c.expect(f"{name}Response", request_id=request_id).command
-    for each in ("txnid_most_bits", "txnid_least_bits"):
-        assert getattr(answer, each) == fields[each]
-    return answer
-
-
-def end(c: Line, txn: Ids, action: str) -> str:
-    """Ends a transaction; returns the name of the error, "" without."""
-    return error_of(ask(c, "endTxn", txn_action=action, **txn))
-
-
-def error_of(answer: Any) -> str:
-    return pb.ServerError.Name(answer.error) if answer.HasField("error") else ""
-
-
-def send_in(c: Line, txn: Ids, payload: bytes, sequence_id: int) -> None:
-    """Publishes a message in a transaction, with its ids in the command and in the metadata."""
-    metadata = pb.MessageMetadata(
-        producer_name="raw",
-        sequence_id=sequence_id,
-        publish_time=1,
-        txnid_most_bits=txn["txnid_most_bits"],
-        txnid_least_bits=txn["txnid_least_bits"],
-    )
-    c.send_bytes(payload_frame(1, sequence_id, payload, metadata, **txn))
-    c.expect("send_receipt", sequence_id=sequence_id)
 
 
 def test_the_coordinator_is_found_as_a_partition_and_connected_to(endpoint: Endpoint) -> None:

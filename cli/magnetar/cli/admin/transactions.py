@@ -23,7 +23,9 @@ _COORDINATORS: Final = ("coordinator", "broker")
 _STATS: Final = ("coordinator", "state", "open", "last_number", "low_watermark", "recovered_at")
 _SLOW: Final = ("transaction", "status", "open_for", "timeout", "owner", "publishes_to", "acknowledges_in")
 
-_TOPIC = click.option("--topic", "-t", required=True, metavar="persistent://tenant/namespace/topic")
+_TOPIC = click.option(
+    "--topic", "-t", required=True, metavar="persistent://tenant/namespace/topic", help="Topic, or partition."
+)
 _METADATA = click.option("--metadata", "-m", is_flag=True, help="Accepted, without effect.")
 _WATERMARK = click.option(
     "--low-water-mark", "-l", "watermarks", is_flag=True, help="Show the low watermark of each coordinator."

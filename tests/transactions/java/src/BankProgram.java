@@ -93,11 +93,12 @@ public final class BankProgram {
         }
     }
 
-    /** Creates the subscriptions, and then every account in one of the branches. */
+    /** Creates the subscriptions, one of them to keep every message until the end, and then every account in one of the branches. */
     private void open(List<Branch> branches, int accounts) throws Exception {
         try (Desk desk = new Desk("opening", serviceUrl, journal, new Random(0))) {
             for (Branch branch : branches) {
                 desk.consumer(branch).close();
+                desk.keep(branch);
             }
             List<java.util.concurrent.CompletableFuture<?>> sent = new ArrayList<>();
             for (int account = 0; account < accounts; account++) {

@@ -13,6 +13,7 @@ import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.transaction.Transaction;
 import org.apache.pulsar.client.api.transaction.TransactionCoordinatorClientException;
 
@@ -38,6 +39,16 @@ final class Desk implements AutoCloseable {
 
     Consumer<byte[]> consumer(Branch branch) throws PulsarClientException {
         return branch.consumer(client, name);
+    }
+
+    /** Creates a subscription that acknowledges nothing, so that no message is deleted before the auditor reads it. */
+    void keep(Branch branch) throws PulsarClientException {
+        client.newConsumer()
+                .topic(branch.topic())
+                .subscriptionName("keeper")
+                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
+                .subscribe()
+                .close();
     }
 
     /** The next message of a consumer; null when none comes in time. */

@@ -82,6 +82,10 @@ class FakeTopic:
     delayed_index_bytes: int = 0
     producers: dict[str, Any] = field(default_factory=dict)
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
+    compacting: FakeSubscription | None = None
+
+    def compaction_subscription(self) -> FakeSubscription | None:
+        return self.compacting
 
 
 def authorizer() -> Authorizer:

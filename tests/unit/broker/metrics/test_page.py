@@ -10,8 +10,10 @@ from magnetar.broker.config import MetricsConfig
 from magnetar.broker.metrics.page import MetricsPage
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.subscriptions.limits.dispatch_rate import MESSAGES, OF_BROKER, OF_TOPIC
+from magnetar.broker.topics.compaction_state import CompactionState
 from magnetar.broker.topics.transaction_figures import TransactionFigures
 from magnetar.common.runtime.work_slices import SLICE_S
+from magnetar.ledger.compacted.figures import WriteTimes
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.broker.admin.fake_broker import FakeBroker, FakeSubscription
@@ -50,6 +52,27 @@ def value(text: str, name: str, labels: Labels) -> float:
 
 def page(of: FakeBroker) -> str:
     return "".join(MetricsPage(of).render())
+
+
+def test_a_compacted_topic_shows_how_long_its_pages_took_to_write() -> None:
+    made = broker()
+    made.load("t").compaction = CompactionState(writes=WriteTimes([3, 0, 1, 0, 0, 0, 0, 0, 0, 2], 4_321.5))
+    made.load("never")
+    shown = {
+        name.removeprefix("pulsar_compaction_latency_"): count
+        for (name, labels), count in samples(page(made)).items()
+        if name.startswith("pulsar_compaction_latency_") and dict(labels) == TOPIC
+    }
+    assert shown == {"le_0_5": 3, "le_5": 1, "overflow": 2, "count": 6, "sum": 4_321.5}
+
+
+def test_what_is_not_compacted_yet_is_the_backlog_of_a_subscription() -> None:
+    made = broker()
+    made.load("t").compacting = FakeSubscription(entries_behind=7)
+    made.load("other")
+    name = "pulsar_subscription_back_log"
+    found = {labels: count for (metric, labels), count in samples(page(made)).items() if metric == name}
+    assert found == {tuple(sorted({**TOPIC, "subscription": "__compaction"}.items())): 7}
 
 
 def test_a_topic_shows_its_figures_under_pulsars_names() -> None:

@@ -139,8 +139,13 @@ class FakeTopic:
             TopicStats(),
             FakeClock(),
             lambda producer, entries, error: None,
-            lambda producer, run, error: self.not_allowed.append((producer, run.sequence_ids())),
+            self.refuse_in_transaction,
         )
+
+    def refuse_in_transaction(self, producer: Producer, run: SendRun, error: TransactionNotAllowed) -> None:
+        """As refusals do: the producer is closed after all answers."""
+        self.not_allowed.append((producer, run.sequence_ids()))
+        producer.last_words = b""
 
     def producer(self, name: str = "a") -> tuple[Producer, FakePeer]:
         peer = FakePeer()

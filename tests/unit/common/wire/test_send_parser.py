@@ -293,3 +293,8 @@ def test_sends_of_a_transaction_are_cut_up_by_their_shape(monkeypatch: pytest.Mo
     assert isinstance(event, TransactionalSends)
     assert event.sends.sequence_ids() == list(range(1000, 1010))
     assert len(parsed) == 1
+
+
+def test_the_first_transaction_of_the_first_coordinator_is_one_in_an_unusual_send_as_well() -> None:
+    send = pb.CommandSend(producer_id=1, sequence_id=0, txnid_most_bits=0, txnid_least_bits=0)
+    assert send_parser.send_of(send).txn == (0, 0)

@@ -631,6 +631,9 @@ class _CompactedTopic:
         ledger = self._ledger
         return await storage_reads.read(ledger._reads(), ledger._spans, start, limit, entries_max, bytes_max)
 
+    def first_position(self) -> Position:
+        return self._ledger.first_position()
+
     def read_limit(self) -> Position:
         return self._ledger.read_limit()
 

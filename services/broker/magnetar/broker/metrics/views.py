@@ -135,6 +135,10 @@ class TopicView(Protocol):
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionView]: ...
 
+    def compaction_subscription(self) -> SubscriptionView | None:
+        """The subscription `__compaction` to show; None for a topic that is not compacted."""
+        ...
+
 
 class MetricsSource(ReadinessSource, Protocol):
     """The figures of one broker."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.closed_clients import ClosedClient
 from magnetar.broker.topics.compaction_state import NEVER_COMPACTED, CompactionState
 from magnetar.broker.topics.publish.producer import Producer
@@ -199,6 +200,10 @@ class Topic(ABC):
     def compacted_entries(self) -> int:
         """Entries in the compacted view."""
         return 0
+
+    def compaction_subscription(self) -> Subscription | None:
+        """The subscription `__compaction` to show; None for a topic that is not compacted."""
+        return None
 
     @property
     def compacted_bytes(self) -> int:

@@ -128,6 +128,7 @@ class Coordinator:
         self._deadlines.add(number, self._clock.monotonic() + ttl_ms / 1000)
         await written.wait()
         self._figures.created.inc()
+        self._figures.log_has(self.log.figures.changes)
         return TxnId(self.coordinator_id, number)
 
     async def add_partitions(self, txn: TxnId, topics: Sequence[str], caller: str | None) -> None:
@@ -280,9 +281,13 @@ class Coordinator:
                 self.on_lost()
 
     def abandon(self, reason: str) -> None:
-        """Stops at once, without writing."""
+        """Stops at once, without writing. `stopped` ends the calls in flight."""
         self._leave(reason)
         self.log.lose(OwnershipLost(reason))
+
+    async def stopped(self) -> None:
+        """Cancels the calls to topics that are in flight, after `abandon` or a loss."""
+        await self._delivery.close()
 
     async def close(self) -> None:
         """Waits for the changes in flight and closes the log; idempotent. A caller with a deadline cancels

@@ -46,6 +46,7 @@ final class TransactionChecks {
             open(checks, transactions, topic, transaction.getTxnID(), inside);
             pending(checks, transactions, topic, transaction.getTxnID(), before);
             end(checks, transactions, topic, transaction);
+            connected(checks, transactions);
         }
     }
 
@@ -80,22 +81,26 @@ final class TransactionChecks {
                 Checks.that(found.get(id).getBrokerServiceUrl().startsWith("pulsar"), "no URL of a broker");
             }
         });
-        checks.check("statistics of each coordinator", () -> {
-            Checks.same(found.size(), transactions.getCoordinatorStats().size());
-            Checks.same("Ready", transactions.getCoordinatorStatsById(0).state);
-        });
-        checks.check("the log of a coordinator", () -> Checks.that(
-                !transactions.getCoordinatorInternalStats(0, true).transactionLogStats.managedLedgerName.isEmpty(),
-                "it has no name"));
         checks.refused("a missing coordinator", PulsarAdminException.NotFoundException.class,
                 () -> transactions.getCoordinatorStatsById(9_999));
         checks.refused("a missing transaction", PulsarAdminException.NotFoundException.class,
                 () -> transactions.getTransactionMetadata(new TxnID(0, Long.MAX_VALUE)));
         checks.refused("fewer coordinators", NOT_ACCEPTABLE, () -> transactions.scaleTransactionCoordinators(1));
+    }
+
+    /** Once a client has connected to all of them: Apache Pulsar knows nothing of others. */
+    private static void connected(Checks checks, Transactions transactions) throws Exception {
+        int count = transactions.listTransactionCoordinators().size();
+        checks.check("statistics of each coordinator", () -> {
+            Checks.same(count, transactions.getCoordinatorStats().size());
+            Checks.same("Ready", transactions.getCoordinatorStatsById(0).state);
+        });
+        checks.check("the log of a coordinator", () -> Checks.that(
+                !transactions.getCoordinatorInternalStats(0, true).transactionLogStats.managedLedgerName.isEmpty(),
+                "it has no name"));
         checks.check("one more coordinator", () -> {
-            transactions.scaleTransactionCoordinators(found.size() + 1);
-            checks.seen(found.size() + 1, () -> transactions.listTransactionCoordinators().size());
-            Checks.same("Ready", transactions.getCoordinatorStatsById(found.size()).state);
+            transactions.scaleTransactionCoordinators(count + 1);
+            checks.seen(count + 1, () -> transactions.listTransactionCoordinators().size());
         });
     }
 

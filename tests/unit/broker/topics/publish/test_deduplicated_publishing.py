@@ -253,9 +253,21 @@ def test_a_message_of_a_transaction_that_is_over_is_refused_after_the_answers_be
     topic.confirm()
     assert peer.answers == [(0, "stored")]
     assert producer.pending_runs == 0
-    topic.send(producer, 1)
+
+
+def test_nothing_that_waited_is_stored_behind_a_message_whose_transaction_ended_meanwhile() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0, txn=A)
     topic.confirm()
-    assert peer.answers[1:] == [(1, "stored")]
+    topic.send(producer, 0, txn=B)
+    topic.send(producer, 1)
+    topic.ledger.over.add(B)
+    topic.publishing.transaction_ended(A, Action.ABORT)
+    assert topic.not_allowed == [(producer, [0])]
+    assert topic.ledger.pending == []
+    assert peer.answers == [(0, "stored")]
+    assert (producer.pending_runs, peer.pending_bytes) == (0, 0)
 
 
 def test_a_message_that_waits_for_a_transaction_is_turned_away_when_deduplication_ends() -> None:

@@ -311,7 +311,7 @@ class DeduplicatedPublishing:
             )
             self._refuse(producer, sends, error, held.answer)
             self._on_refused(producer, 1, error)
-        elif producer.peer.connected and not producer.fenced:
+        elif producer.peer.connected and not producer.fenced and producer.last_words is None:
             self._take(producer, sends, highests[0], held.answer, held.txn)
         else:
             # Its client has disconnected, or was notified and resends the message.

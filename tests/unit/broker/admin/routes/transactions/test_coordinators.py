@@ -282,6 +282,12 @@ def test_the_list_of_slow_transactions_is_bounded(serving: Serving) -> None:
         assert list(found)[-1] == f"(0,{coordinators.SLOW_MAX - 1})"
         assert found["(0,999)"]["producedPartitions"] == {TOPIC: {}}
         assert len(asked) == coordinators.DETAILED_MAX
+        topics = [f"{TOPIC}-{number}" for number in range(coordinators.PARTICIPANTS_MAX + 5)]
+        with_many = TransactionFigures(TxnId(1, 0), "OPEN", 0, 10, topics=topics)
+        http.broker.coordinators.each[1].found = [with_many]
+        shown = await http.ask("/slowTransactions/0?coordinatorId=1")
+        assert list(shown["(1,0)"]["producedPartitions"]) == topics[: coordinators.PARTICIPANTS_MAX]
+        assert list((await http.ask("/transactionMetadata/1/0"))["producedPartitions"]) == topics
 
     serving(body)
 

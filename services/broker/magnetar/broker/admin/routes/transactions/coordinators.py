@@ -6,12 +6,13 @@ A call about one coordinator is redirected to its owner; a call about all of the
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
+from itertools import chain
 from typing import Any, Final
 
 from aiohttp import web
 from magnetar.broker.admin.edge.call import Call, answer, done
 from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.json_stream import object_of, stream_json
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.coordinators import (
     COORDINATOR,
@@ -28,6 +29,7 @@ from magnetar.broker.transactions.coordinator_topic import COORDINATORS
 from magnetar.broker.transactions.coordinator_views import CoordinatorView, TransactionFigures
 from magnetar.common.errors import TransactionNotFound
 from magnetar.common.naming.txn_id import TxnId
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.common.security.authorization.operations import Operation
 
 ABORT_S: Final = 25.0
@@ -38,6 +40,9 @@ SLOW_MAX: Final = 1_000
 
 DETAILED_MAX: Final = 100
 """Slow transactions of one coordinator that are shown with their state in the participants."""
+
+PARTICIPANTS_MAX: Final = 100
+"""Topics, and subscriptions, that are named for a slow transaction; its metadata has all."""
 
 COORDINATORS_MAX: Final = 256
 """Highest number of coordinators that can be set."""
@@ -79,30 +84,34 @@ async def _metadata(call: Call) -> web.Response:
     return answer(await transaction_json(call, _found(coordinator, txn)))
 
 
-async def _slow(call: Call) -> web.Response:
+async def _slow(call: Call) -> web.StreamResponse:
     """Lists transactions with a timeout of more than the given ms, as Pulsar does, oldest first."""
     coordinator_id = _given_coordinator(call)
     timeout_ms, open_ms = call.number("timeout"), call.query_number(_OPEN_MS, 0)
     begun_by = call.broker.ledgers.clock.wall_ms() - open_ms
 
     async def slow(coordinator: CoordinatorView) -> dict[str, Any]:
-        found = (
-            each
-            for each in coordinator.transactions()
-            if each.timeout_ms > timeout_ms and each.opened_ms <= begun_by
-        )
+        found: list[TransactionFigures] = []
+        async for each in iterate_cooperatively(coordinator.transactions()):
+            if each.timeout_ms > timeout_ms and each.opened_ms <= begun_by:
+                found.append(each)
+                if len(found) == SLOW_MAX:
+                    break
         shown = await all_of(
             [
-                transaction_json(call, each, detailed=number < DETAILED_MAX)
-                for number, each in enumerate(islice(found, SLOW_MAX))
+                transaction_json(
+                    call, each, detailed=number < DETAILED_MAX, participants_max=PARTICIPANTS_MAX
+                )
+                for number, each in enumerate(found)
             ]
         )
         return {each["txnId"]: each for each in shown}
 
     if coordinator_id is not None:
-        return answer(await slow(await coordinator_here(call, coordinator_id)))
-    parts = (await of_each(call, slow)).values()
-    return answer({txn: each for part in parts for txn, each in part.items()})
+        parts = [await slow(await coordinator_here(call, coordinator_id))]
+    else:
+        parts = list((await of_each(call, slow)).values())
+    return await stream_json(call.request, object_of(chain.from_iterable(each.items() for each in parts)))
 
 
 async def _abort(call: Call) -> web.Response:

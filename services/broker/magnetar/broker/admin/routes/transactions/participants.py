@@ -24,13 +24,15 @@ _ROOT = "/admin/v3/transactions"
 
 
 async def transaction_json(
-    call: Call, transaction: TransactionFigures, *, detailed: bool = True
+    call: Call, transaction: TransactionFigures, *, detailed: bool = True, participants_max: int | None = None
 ) -> dict[str, Any]:
     """Returns a transaction in Pulsar's form, if `detailed` with its state in each participant.
 
-    A participant whose broker does not answer, or that was deleted, is named without a state.
+    A participant whose broker does not answer, or that was deleted, is named without a state. At most
+    `participants_max` topics, and subscriptions, are named; None: all.
     """
-    txn, topics, subscriptions = transaction.id, transaction.topics, transaction.subscriptions
+    txn, topics = transaction.id, transaction.topics[:participants_max]
+    subscriptions = transaction.subscriptions[:participants_max]
     produced: list[Any] = [{}] * len(topics)
     found: list[Any] = [{}] * len(subscriptions)
     if detailed:
