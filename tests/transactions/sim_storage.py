@@ -115,9 +115,6 @@ class RemoteStore:
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op] = ()) -> None:
         await _outside(lambda: self.store.delete(ref, with_ops))
 
-    async def disk_usage(self, copies: int) -> float | None:
-        return await self.store.disk_usage(copies)
-
     def obstacle(self, ack_quorum: int) -> Obstacle | None:
         return self.store.obstacle(ack_quorum)
 
