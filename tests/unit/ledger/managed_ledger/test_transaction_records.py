@@ -170,6 +170,23 @@ def test_nothing_happens_to_runs_that_were_held_once_the_topic_is_lost() -> None
     simulated(scenario)
 
 
+def test_a_topic_that_is_lost_before_its_first_transaction_refuses_it_and_leaves_nothing_behind() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        await topic.publish_confirmed()
+        topic.ledger.lose(LogFailed("gone"))
+        with pytest.raises(LogFailed):
+            await end(topic, A, Action.ABORT)
+        with pytest.raises(LogFailed):
+            publish(topic, B)
+        await asyncio.sleep(5)
+        assert topic.listener.refused == []
+        timers = [each for each in cast(Any, asyncio.get_running_loop())._scheduled if not each.cancelled()]
+        assert not [each for each in timers if "magnetar.ledger" in each._callback.__module__]
+
+    simulated(scenario)
+
+
 def test_ends_and_acknowledgements_that_wait_fail_with_the_topic() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)

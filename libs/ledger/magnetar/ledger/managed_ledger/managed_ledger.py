@@ -290,7 +290,9 @@ class ManagedLedger(TopicOffload):
         self._cursor_ledger.transactions = transactions.record
         self._appender.report_to(self._on_confirmed_in_transactions, self._on_refused_in_transactions)
         self.append = transactions.append
-        if state is None:
+        if self._lost is not None:
+            transactions.fail(self._lost)
+        elif state is None:
             transactions.introduce()
         return transactions
 
