@@ -207,7 +207,6 @@ def observed(directory: Path) -> Iterator[Observed]:
             store(seen)
             seen.watch("all is well", set())
             offload(seen)
-            compact(seen)
             provoke(seen)
             fail(seen)
             yield seen
@@ -275,18 +274,6 @@ def offload(seen: Observed) -> None:
     read(seen, HISTORY)
     seen.rest.do("DELETE", f"{path_of(GONE)}?force=true")
     seen.until("brk_ledgeroffloader_delete_offload_ops_total")
-
-
-def compact(seen: Observed) -> None:
-    """Compacts a topic with two messages of each key."""
-    topic = f"persistent://{NAMESPACE}/compacted"
-    with client_of(seen) as client:
-        producer = client.create_producer(topic)
-        for number in range(20):
-            producer.send(b"%d" % number, partition_key=f"key {number % 10}")
-        producer.close()
-    seen.rest.do("PUT", f"{path_of(topic)}/compaction")
-    seen.until(f'pulsar_compaction_succeed_count{{topic="{topic}"}} > 0')
 
 
 def provoke(seen: Observed) -> None:

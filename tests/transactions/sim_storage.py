@@ -100,6 +100,9 @@ class RemoteStore:
         )
         return _RemoteWriter(writer, process, heard, self.rng, self.delay_max_s)
 
+    async def disk_usage(self, copies: int) -> float | None:
+        return await self.store.disk_usage(copies)
+
     async def open(self, ref: LedgerRef) -> LedgerReader:
         return _RemoteReader(await _outside(lambda: self.store.open(ref)))
 
