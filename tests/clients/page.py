@@ -48,10 +48,10 @@ _MATRIX: Final = """
 """
 
 _TRANSACTIONS: Final = """
-Java and Go have transactions. The Go client names the transaction in the Send command alone, and not in the
-metadata of the message, where Apache Pulsar 4.0.7 looks for it before a delivery: there, consumers get what Go
-aborted. Magnetar takes the transaction from the command, so aborts of Go hold. A Go client finds a coordinator
-that moved only with a new connection, so a broker closes its connection then.
+Java and Go have transactions. The Go client names the transaction in the Send command alone, not in the
+metadata of the message, where Apache Pulsar 4.0.7 looks for it before a delivery. There, consumers get what Go
+aborted; Magnetar takes the transaction from the command. A Go client finds a moved coordinator by a new
+connection alone, so the broker closes the connection then.
 """
 
 _SECURED: Final = """

@@ -24,7 +24,7 @@ run:
 
 ```sh
 make mutations                      # all of them, in minutes
-make mutations ARGS="--only fence"  # those whose name or file contains it; security: those of security
+make mutations ARGS="--only fence"  # those whose name or file contains it; or security, transactions
 make mutations ARGS=--check         # only whether each still fits the tree; a test does this, too
 ```
 

@@ -84,7 +84,7 @@ class SimBroker:
         self.on_call: Callable[[SimBroker, str], None] | None = None
         """Called with each call's method before it is answered."""
         self.redelivered_after_s = 0.3
-        """Seconds until the topics that it loads redeliver."""
+        """Seconds after which topics that it loads deliver an entry again."""
         shape = cluster.shape
         config = replace(
             CONFIG,
@@ -102,7 +102,7 @@ class SimBroker:
         self._caller = Caller(cluster.network, node.process, f"life {address.life}")
         self._loading: dict[str, asyncio.Task[Any]] = {}
         self._versions: dict[str, int] = {}
-        """Metadata versions of the parties when they were loaded."""
+        """Versions of parties when they were loaded."""
         self._seen: set[str] = set()
         self._methods: dict[str, Callable[..., Awaitable[Any]]] = {
             "New": self._new,
