@@ -25,7 +25,7 @@ define run_tests
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-nightly test-again test-over-bookies spark-proof lint fmt helm-lint proto docs docs-site lock bench bench-storage sim sim-record clients soak chaos mutations kubernetes check clean distclean
+.PHONY: help setup setup-spark setup-tests deploy-setup images up down run cluster test test-fast test-full test-nightly test-again test-over-bookies spark-proof lint fmt helm-lint proto docs docs-site lock bench bench-storage sim sim-record clients soak bank chaos mutations kubernetes check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -59,8 +59,8 @@ run: setup ## start standalone on 6650 and 8080, data in ./data: make run ARGS="
 cluster: setup ## start a cluster of local processes, data in ./data/cluster: make cluster ARGS="--help"
 	@exec $(BIN)/python -m tools.local_cluster $(ARGS)
 
-test: setup-tests ## run the default tests, about 10 minutes on two cores: make test ARGS="-k cursor"
-	$(call run_tests,not full and not nightly)
+test: setup-tests ## run the default tests, about 8 minutes on two cores: make test ARGS="-k cursor"
+	@$(PYTEST) --cache-clear -n $(WORKERS) -m "not full and not nightly" $(ARGS)
 
 test-fast: setup-tests ## run repository, unit and property tests only
 	@$(PYTEST) -n $(WORKERS) -m "not full and not nightly" tests/repository tests/unit tests/property $(ARGS)
@@ -136,6 +136,9 @@ clients: setup-tests ## test client libraries of 5 languages, 4 minutes: make cl
 
 soak: setup ## run 200 topics of all subscription types under churn, 10 minutes: make soak ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+bank: setup-tests ## move balances in transactions of the Java client and check the history: make bank ARGS="--seconds 60", ANCHOR=1 for Apache Pulsar
+	@$(BIN)/python -m tests.transactions $(if $(ANCHOR),--anchor) $(ARGS)
 
 chaos: setup ## kill, pause and partition the processes of a cluster, 10 minutes: make chaos ARGS="--minutes 1 --seed 7"
 	@$(BIN)/python -m tests.chaos $(ARGS)

@@ -144,7 +144,7 @@ def measure(broker: Broker, load: Load, steps: Steps) -> dict[str, float]:
         _publish(target, topic, load, load.messages // NEW_SHARE, seed=2)
         found |= {f"second run, {what}": value for what, value in _compact(target, topic).items()}
         steps.begin(f"{name}: reading the view")
-        found |= _read_view(target, topic)
+        found |= _read_view(target, topic, load)
     finally:
         broker.stop()
     return found
@@ -222,7 +222,7 @@ def _call(method: str, url: str) -> bytes:
         return bytes(response.read())
 
 
-def _read_view(target: Target, topic: str) -> dict[str, float]:
+def _read_view(target: Target, topic: str, load: Load) -> dict[str, float]:
     """Read a view of which the number of messages is unknown: until the last message's id has come."""
     asking = Connection(target.service_url)
     asking.subscribe_compacted(topic, "asking")
@@ -247,7 +247,7 @@ def _read_view(target: Target, topic: str) -> dict[str, float]:
                 if (message_id.ledgerId, message_id.entryId) >= last:
                     side.finish()
 
-        side = TakeShare(taken, acknowledge=False)
+        side = TakeShare(taken, acknowledge=False, batch=load.batch)
         await attach(side, reading.hand_over())
         began = time.perf_counter()
         side.start()

@@ -21,15 +21,19 @@ _PERMITS: Final = QUEUE_MESSAGES // 2
 class TakeShare(Side):
     """Takes what one consumer gets, with the permits of a receiver queue.
 
-    Acknowledges each message by itself unless told not to; with `whole` entries are told too.
+    Acknowledges each message by itself unless told not to; with `whole` entries are told too. An entry of
+    `batch` messages uses as many permits.
     """
 
-    def __init__(self, taken: Taken, *, acknowledge: bool = True, whole: bool = False) -> None:
+    def __init__(
+        self, taken: Taken, *, acknowledge: bool = True, whole: bool = False, batch: int = 1
+    ) -> None:
         super().__init__()
         self.count = 0
         self._taken = taken
         self._splitter = MessageSplitter(whole=whole)
         self._ack_frames = AckFrames(cumulative=False) if acknowledge else None
+        self._batch = batch
         self._granted = 0
         self._flow = simple_frame("flow", consumer_id=CONSUMER_ID, messagePermits=_PERMITS)
 
@@ -47,7 +51,7 @@ class TakeShare(Side):
             self._taken(messages)
 
     def _grant(self) -> None:
-        while self._granted - self.count <= _PERMITS:
+        while self._granted - self.count * self._batch <= _PERMITS:
             self._granted += _PERMITS
             self.transport.write(self._flow)
 

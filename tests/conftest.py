@@ -40,6 +40,9 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.register_profile(
     "default-tier", derandomize=True, deadline=None, database=None, max_examples=40
 )
+hypothesis.settings.register_profile(
+    "full-tier", derandomize=True, deadline=None, database=None, max_examples=60
+)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1_000)
 
 # What is logged here and not asked for by a test is as it comes: structlog's own tracebacks, with colors and
@@ -53,8 +56,11 @@ structlog.configure(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Chooses the Hypothesis profile: the default tier tries fewer examples than the full one."""
-    profile = "default-tier" if "not full" in config.option.markexpr else "repeatable"
+    """Chooses the Hypothesis profile: each tier tries more examples than the one before."""
+    tiers = config.option.markexpr
+    profile = (
+        "default-tier" if "not full" in tiers else "full-tier" if "not nightly" in tiers else "repeatable"
+    )
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
 
 

@@ -24,9 +24,11 @@ from magnetar.broker.schemas.figures import SUMMARIES as SCHEMA_SUMMARIES
 from magnetar.broker.stats import ProducerStats, SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.limits.dispatch_rate import BYTES, MESSAGES, OF_TOPIC
 from magnetar.broker.topics.compaction_state import CompactionState
+from magnetar.broker.topics.transaction_figures import TransactionFigures
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.ledger.compacted.figures import WRITE_MS_BOUNDS, WriteTimes
 
 from tools.pulsar_metrics import absences
 
@@ -109,7 +111,13 @@ class Row:
 
 
 _COMPACTED: Final = CompactionState(
-    removed_total=1, succeeded=1, failed=1, duration_ms=1, bytes_read=1, bytes_written=1
+    removed_total=1,
+    succeeded=1,
+    failed=1,
+    duration_ms=1,
+    bytes_read=1,
+    bytes_written=1,
+    writes=WriteTimes([1] * (len(WRITE_MS_BOUNDS) + 1), 1.0),
 )
 
 
@@ -162,6 +170,9 @@ def rendered_page() -> str:
         times_rate_limited=1,
         offloaded_bytes=1,
         compaction=_COMPACTED,
+        compaction_subscription=lambda: None,
+        transactions=TransactionFigures(1, 1, 1),
+        blocked_by_transaction_s=1,
         compacted_entries=1,
         compacted_bytes=1,
     )

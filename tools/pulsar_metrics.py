@@ -11,7 +11,11 @@ RECORDED: Final = Path(__file__).resolve().parent / "pulsar_metrics.tsv"
 """Metrics of Pulsar 4.0.7: name, type and labels by line."""
 
 WHY: Final[tuple[tuple[str, str], ...]] = (
-    (r"pulsar_txn_.*", "there are no transactions yet"),
+    (
+        r"pulsar_txn_.*_bufferedwriter_.*",
+        "all records of one turn are one append: nothing waits for a batch to fill",
+    ),
+    (r"pulsar_txn_tb_client_pending_requests", "`magnetar_txn_unconfirmed_ends`"),
     (r"pulsar_resource_group_.*", "there are no resource groups"),
     (
         r"pulsar_ml_cache_pool_.*|pulsar_lb_directMemory_usage",

@@ -18,7 +18,9 @@ from tests.chaos.chaos import Load, Outcome, run
 from tests.chaos.chaos_cluster import ChaosCluster
 from tests.chaos.faults import faults, pairs, partitions
 from tests.chaos.network import why_impossible
+from tests.clients.programs import CannotBuild
 from tests.integration.harness import temporary_directory
+from tests.transactions.bank import BANK
 from tools.local_cluster.etcd_program import find_etcd
 
 
@@ -33,6 +35,12 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--pause", type=float, default=30.0, help="seconds of a SIGSTOP (default 30)")
     parser.add_argument("--etcd", type=float, default=60.0, help="seconds without etcd (default 60)")
     parser.add_argument("--library-topics", type=int, default=4, help="of the PyPI client (default 4)")
+    parser.add_argument(
+        "--bank",
+        type=int,
+        default=4,
+        help="Java clients with transactions, where Java is (default 4; 0: none)",
+    )
     return parser
 
 
@@ -98,12 +106,19 @@ def main(argv: Sequence[str]) -> None:
     else:
         kinds += partitions(options.pause)
     chosen = [one for one in kinds if options.only in one.name]
+    bank_workers = options.bank
+    try:
+        BANK.build()
+    except CannotBuild as error:
+        say(f"no transactions: {error}")
+        bank_workers = 0
     with ChaosCluster.up(directory, partitions=not reason) as cluster:
         etcd = subprocess.run([find_etcd(), "--version"], capture_output=True, text=True).stdout
         say(f"the cluster serves, over three members of {etcd.splitlines()[0]}; logs are in {directory}")
-        outcome = run(
-            cluster, Load(seed, options.minutes * 60, options.topics, options.library_topics), chosen, say
+        load = Load(
+            seed, options.minutes * 60, options.topics, options.library_topics, bank_workers=bank_workers
         )
+        outcome = run(cluster, load, chosen, say)
     show(Console(width=160), outcome)
     for violation in outcome.violations[:50]:
         print(f"chaos: {violation}")

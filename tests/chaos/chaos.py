@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tests.chaos.chaos_cluster import NAMESPACE, ONCE_NAMESPACE
+from tests.chaos.chaos_cluster import BANK_NAMESPACE, NAMESPACE, ONCE_NAMESPACE
 from tests.chaos.cluster_client import Doors
 from tests.chaos.faults import Fault
 from tests.chaos.library_clients import LibraryTopic
@@ -22,6 +22,8 @@ from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest
 from tests.soak.history import KINDS, Kind, Violation
 from tests.soak.raw_client import Refused
+from tests.transactions.bank import Bank, BankFailed
+from tests.transactions.checker import check, summary
 
 PREFIX = f"persistent://{NAMESPACE}"
 SAMPLE_S = 0.25
@@ -33,6 +35,7 @@ SETTLE_SECONDS_MAX = 60.0
 DRAIN_SECONDS_MAX = 90.0
 BEGIN_AT_ONCE = 20
 CHECK_AT_ONCE = 10
+BANK_STANDSTILL_S = 30.0
 
 Progress = Callable[[str], None]
 
@@ -71,6 +74,8 @@ class Load:
     topics: int = 100
     library_topics: int = 4
     """Of the PyPI client, beside the others."""
+    bank_workers: int = 0
+    """Workers of the bank, whose Java clients move balances in transactions."""
     idle_s_max: float = 5.0
     """A subscription with permits and backlog may get nothing for so long, once the fault should be cured."""
     quiet: bool = True
@@ -140,6 +145,7 @@ class _Run:
             )
             for n in range(load.library_topics)
         ]
+        self._bank: Bank | None = None
 
     async def execute(self) -> Outcome:
         keeping = asyncio.create_task(self._doors.keep())
@@ -151,7 +157,11 @@ class _Run:
             for library in self._library:
                 library.start()
             await self._settle(time.monotonic(), "the beginning")
+            if self._load.bank_workers:
+                await asyncio.to_thread(self._open_bank)
             await self._strike_all()
+            if self._bank is not None:
+                await asyncio.to_thread(self._close_bank, self._bank)
             await self._drain()
             self._world.over = True
             await asyncio.gather(*actors)
@@ -161,6 +171,8 @@ class _Run:
             for task in (keeping, *actors):
                 task.cancel()
             self._doors.close()
+            if self._bank is not None:
+                self._bank.kill()
         self._count()
         return self._outcome
 
@@ -173,6 +185,30 @@ class _Run:
 
         await asyncio.gather(*map(begin, self._topics))
         self._progress(f"{len(self._topics)} topics are there")
+
+    def _open_bank(self) -> None:
+        load = self._load
+        self._bank = Bank(
+            self._cluster.endpoint,
+            f"persistent://{BANK_NAMESPACE}/bank-{load.seed}",
+            self._cluster.directory,
+            seed=load.seed,
+            workers=load.bank_workers,
+            progress=self._progress,
+        )
+        self._bank.wait_until_open()
+        self._progress("the bank is open")
+
+    def _close_bank(self, bank: Bank) -> None:
+        self._progress("closing the bank")
+        try:
+            bank.quiet()
+            history = bank.close()
+        except BankFailed as failed:
+            self._outcome.violations.append(str(failed))
+            return
+        self._outcome.violations += check(history, standstill_s=BANK_STANDSTILL_S)
+        self._outcome.counts.update({f"bank: {what}": count for what, count in summary(history).items()})
 
     async def _strike_all(self) -> None:
         rng = random.Random(self._load.seed)

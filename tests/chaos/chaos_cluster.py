@@ -18,6 +18,9 @@ DISCOVERIES = 2
 NAMESPACE = "public/chaos"
 ONCE_NAMESPACE = "public/chaos-once"
 """Where messages are deduplicated."""
+BANK_NAMESPACE = "public/chaos-bank"
+"""Where transactions move balances; messages are deduplicated as well."""
+TRANSACTIONS = {"transactionCoordinatorEnabled": "true", "acknowledgmentAtBatchIndexLevelEnabled": "true"}
 BUNDLES = 16
 
 
@@ -32,7 +35,7 @@ class ChaosCluster(WholeCluster):
         self.members = EtcdMembers(directory / "etcd", etcd_members, placing)
         Cluster.__init__(self, directory, etcd=self.members, placing=placing)
         for _ in range(BROKERS):
-            self.broker(SHORT_SESSION)
+            self.broker({**SHORT_SESSION, **TRANSACTIONS})
         names = [f"discovery-{number + 1}" for number in range(DISCOVERIES)]
         self.discoveries = [
             DiscoveryProcess(directory, name, self.etcd.url, place=placing(name)) for name in names
@@ -72,6 +75,7 @@ class ChaosCluster(WholeCluster):
 
 def make_namespaces(rest: Rest) -> None:
     """Those of the workload."""
-    for namespace in (NAMESPACE, ONCE_NAMESPACE):
+    for namespace in (NAMESPACE, ONCE_NAMESPACE, BANK_NAMESPACE):
         rest.do("PUT", f"/namespaces/{namespace}", {"bundles": {"numBundles": BUNDLES}})
-    rest.do("POST", f"/namespaces/{ONCE_NAMESPACE}/deduplication", True)
+    for namespace in (ONCE_NAMESPACE, BANK_NAMESPACE):
+        rest.do("POST", f"/namespaces/{namespace}/deduplication", True)

@@ -113,7 +113,7 @@ def _call(
 _SMALL_JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx768m")
 
 
-def _java(version: str, main: str = "ClientProgram") -> Callable[[Path, Path], list[str]]:
+def java_program(version: str, main: str = "ClientProgram") -> Callable[[Path, Path], list[str]]:
     def make(source: Path, target: Path) -> list[str]:
         maven, java, compiler = _tool("mvn"), _tool("java"), _tool("javac")
         told = target / "class-path"
@@ -210,8 +210,10 @@ def _node_library(source: Path) -> Path:
 
 
 PROGRAMS: Final = (
-    Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("4.0.8"), "4.0.8"),
-    Source("Java 2.11.4", "org.apache.pulsar:pulsar-client", SOURCES / "java", _java("2.11.4"), "2.11.4"),
+    Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", SOURCES / "java", java_program("4.0.8"), "4.0.8"),
+    Source(
+        "Java 2.11.4", "org.apache.pulsar:pulsar-client", SOURCES / "java", java_program("2.11.4"), "2.11.4"
+    ),
     Source("Go 0.19.0", "github.com/apache/pulsar-client-go", SOURCES / "go", _go()),
     Source("Rust 6.9.1", "pulsar of crates.io", SOURCES / "rust", _rust(), has_transactions=False),
     Source("Node 1.15.0", "pulsar-client of npm", SOURCES / "node", _node(), has_transactions=False),
@@ -239,7 +241,7 @@ SECURITY_PROGRAMS: Final = (
         "Secured Java 4.0.8",
         "org.apache.pulsar:pulsar-client",
         SOURCES / "java",
-        _java("4.0.8", "SecurityProgram"),
+        java_program("4.0.8", "SecurityProgram"),
         "secured 4.0.8",
     ),
     Source(
@@ -268,7 +270,7 @@ ADMIN_PROGRAMS: Final = {
         "Java admin client",
         "org.apache.pulsar:pulsar-client-admin",
         _ADMIN / "java",
-        _java("", "AdminClient"),
+        java_program("", "AdminClient"),
     ),
     "go": Source("Go admin client", "github.com/apache/pulsar-client-go", _ADMIN / "go", _go()),
 }

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ BUNDLES = [f"0x{at * QUARTER:08x}_0x{min((at + 1) * QUARTER, 0xFFFF_FFFF):08x}" 
 PARTITIONS = 8
 SETTINGS = {
     "forceDeleteNamespaceAllowed": "true",
+    "transactionCoordinatorEnabled": "true",
     # Nothing is killed here, and a busy machine is no reason to lose what is looked at.
     "metadataStoreSessionTimeoutMillis": "30000",
 }
@@ -149,6 +150,27 @@ def test_redirected_request_need_not_send_its_body_first(two: Two) -> None:
         made.putheader("Content-Length", "1000000")
         made.endheaders()
         assert made.getresponse().status == 307
+
+
+def test_coordinators_of_both_brokers_are_shown_by_each_and_asked_where_they_are(two: Two) -> None:
+    root = "/admin/v3/transactions"
+    first, second = (replace(rest, root=root) for rest in two.rests)
+    listed = first.get("/coordinators")
+    assert [each["id"] for each in listed] == list(range(16))
+    assert second.get("/coordinators") == listed
+    stats = first.get("/coordinatorStats")
+    assert second.get("/coordinatorStats") == stats
+    assert {each["state"] for each in stats.values()} == {"Ready"}
+    for coordinator in (listed[0], listed[-1]):
+        urls = [rest.endpoint.service_url for rest in (first, second)]
+        right, wrong = (first, second) if coordinator["brokerServiceUrl"] == urls[0] else (second, first)
+        path = f"/coordinatorInternalStats/{coordinator['id']}"
+        status, headers = raw(wrong.endpoint, "GET", path, root=root)
+        assert (status, headers["Location"]) == (
+            307,
+            f"{right.endpoint.http_url}{root}{path}?authoritative=true",
+        )
+        assert wrong.get(path) == right.get(path)
 
 
 def admin(broker: BrokerProcess, *arguments: str) -> str:
@@ -340,6 +362,7 @@ def test_statistics_of_a_namespace_come_in_pages_over_both_brokers(two: Two) -> 
         producer.close()
 
 
+@pytest.mark.full
 def test_non_persistent_topics_of_both_brokers_are_listed_by_each(two: Two) -> None:
     namespace = two.shared()
     topics = sorted(topic_in(namespace, quarter, "non-persistent") for quarter in range(4))

@@ -145,7 +145,7 @@ def by_snapshot(cluster: Cluster, directory: Path) -> Iterator[None]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("copied", [by_file, by_snapshot])
+@pytest.mark.parametrize("copied", [pytest.param(by_file, marks=pytest.mark.nightly), by_snapshot])
 def test_restored_ledgers_are_complete_and_later_ledgers_are_kept(
     new_cluster: NewCluster, tmp_path: Path, copied: Any
 ) -> None:

@@ -109,6 +109,7 @@ def test_acknowledged_entries_survive_a_kill(tmp_path: Path, etcd: EtcdServer) -
         with_clients(etcd, scenario)
 
 
+@pytest.mark.full
 def test_a_bookie_serves_on_without_etcd_and_registers_again(tmp_path: Path, etcd: EtcdServer) -> None:
     short = {"metadataStoreSessionTimeoutMillis": "2000"}
     with OneBookie.serving(tmp_path, etcd.url, short) as bookie:
@@ -129,6 +130,7 @@ def test_a_bookie_serves_on_without_etcd_and_registers_again(tmp_path: Path, etc
         with_clients(etcd, scenario)
 
 
+@pytest.mark.full
 def test_the_disk_threshold_turns_the_bookie_read_only(tmp_path: Path, etcd: EtcdServer) -> None:
     full = {"diskUsageThreshold": "0.01", "diskUsageLwmThreshold": "0.01", "diskCheckInterval": "100"}
     with OneBookie.serving(tmp_path, etcd.url, full) as bookie:
@@ -144,6 +146,7 @@ def test_the_disk_threshold_turns_the_bookie_read_only(tmp_path: Path, etcd: Etc
         with_clients(etcd, scenario)
 
 
+@pytest.mark.full
 def test_mutual_tls_by_configuration(tmp_path: Path, etcd: EtcdServer) -> None:
     authority = Authority(tmp_path / "certificates")
     own = authority.issue("bookie")

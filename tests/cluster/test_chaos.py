@@ -17,7 +17,9 @@ from tests.chaos.chaos import Load, Outcome, run
 from tests.chaos.chaos_cluster import ChaosCluster
 from tests.chaos.faults import LEASE_S, Fault, faults, pairs, partitions
 from tests.chaos.network import why_impossible
+from tests.clients.programs import CannotFetch
 from tests.integration.harness import ROOT, temporary_directory
+from tests.transactions.bank import BANK
 
 TOPICS = 20
 PAUSE_S = LEASE_S + 3.0
@@ -30,7 +32,8 @@ pytestmark = pytest.mark.timeout(900)
 def struck(chosen: Sequence[Fault], seed: int, *, own_network: bool = False) -> Outcome:
     """Fails with everything that was broken."""
     directory = temporary_directory()
-    load = Load(seed, 0.0, TOPICS, idle_s_max=IDLE_S_MAX, library_topics=2, quiet=False)
+    workers = bank_workers()
+    load = Load(seed, 0.0, TOPICS, idle_s_max=IDLE_S_MAX, library_topics=2, quiet=False, bank_workers=workers)
     with ChaosCluster.up(directory, partitions=own_network) as cluster:
         outcome = run(cluster, load, chosen, print)
         logs = [one.log_tail()[-2_000:] for one in cluster.brokers] if outcome.violations else []
@@ -39,9 +42,19 @@ def struck(chosen: Sequence[Fault], seed: int, *, own_network: bool = False) -> 
         pytest.fail("\n".join([told, *logs, f"kept for a look: {directory}"]))
     shutil.rmtree(directory, ignore_errors=True)
     assert len(outcome.struck) == len(chosen)
+    assert not workers or outcome.counts["bank: committed"] > 0
     assert all(counts["confirmed"] > 0 for counts in outcome.by_kind.values())
     assert all(counts["owners"] > counts["topics"] for counts in outcome.by_kind.values()) or own_network
     return outcome
+
+
+def bank_workers() -> int:
+    """Returns how many clients move balances in transactions: none without Java."""
+    try:
+        BANK.build()
+    except CannotFetch:
+        return 0
+    return 2
 
 
 @pytest.mark.full

@@ -260,6 +260,7 @@ def test_patterns_find_their_topics_through_discovery(new_discovery: NewDiscover
         client.close()
 
 
+@pytest.mark.full
 def test_the_command_line_publishes_and_consumes_through_discovery(new_discovery: NewDiscovery) -> None:
     discovery = new_discovery(magnetarProxyThroughServiceUrl="true")
 
@@ -293,6 +294,7 @@ def test_the_admin_api_is_reached_through_discovery(
     refused.value.close()
 
 
+@pytest.mark.full
 def test_the_death_of_a_broker_ends_its_clients_connections_at_once(
     new_discovery: NewDiscovery, etcd: EtcdServer, tmp_path: Path
 ) -> None:

@@ -163,6 +163,7 @@ def test_without_etcd_a_write_says_that_nothing_was_sent_and_all_calls_end_in_ti
     with_store(etcd, scenario, request_timeout_s=REQUEST_S)
 
 
+@pytest.mark.full
 def test_a_watch_whose_changes_were_compacted_says_so(etcd: EtcdServer) -> None:
     async def scenario(store: EtcdMetadataStore) -> None:
         watch = store.watch("/w/")

@@ -91,7 +91,7 @@ async def kill_and_return(bookie: BookieProcess, load: Load, gaps: Gaps) -> None
     [
         pytest.param(3, 1, marks=pytest.mark.full),
         pytest.param(3, 2, marks=pytest.mark.nightly),
-        pytest.param(4, 2, marks=pytest.mark.full),
+        pytest.param(4, 2, marks=pytest.mark.nightly),
     ],
 )
 def test_each_bookie_in_turn_is_killed_and_comes_back(tmp_path: Path, bookies: int, rounds: int) -> None:
@@ -104,7 +104,7 @@ def test_each_bookie_in_turn_is_killed_and_comes_back(tmp_path: Path, bookies: i
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("bookies", [pytest.param(3, marks=pytest.mark.full), 4])
+@pytest.mark.parametrize("bookies", [pytest.param(3, marks=pytest.mark.nightly), 4])
 def test_paused_bookie_delays_no_client_and_resumes(tmp_path: Path, bookies: int) -> None:
     async def scenario(cluster: Cluster, load: Load, gaps: Gaps) -> None:
         since = asyncio.get_running_loop().time()

@@ -75,7 +75,7 @@ def test_kills_of_the_broker_and_of_bookies_lose_nothing_and_bring_back_nothing(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("bookies", [3, 4])
+@pytest.mark.parametrize("bookies", [3, pytest.param(4, marks=pytest.mark.nightly)])
 def test_publishing_goes_on_while_each_bookie_is_killed_in_turn(tmp_path: Path, bookies: int) -> None:
     gaps = []
     with Cluster.running(tmp_path, bookies=bookies, bookie_settings=QUICK) as cluster:

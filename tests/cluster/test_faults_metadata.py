@@ -13,7 +13,7 @@ from tests.cluster.test_faults_bookies import QUICK, under_load
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("bookies", [3, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.parametrize("bookies", [3, pytest.param(4, marks=pytest.mark.nightly)])
 def test_open_ledgers_are_written_and_read_on_without_etcd_even_when_a_bookie_dies_too(
     tmp_path: Path, bookies: int
 ) -> None:

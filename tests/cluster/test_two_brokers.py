@@ -120,6 +120,7 @@ def test_a_broker_that_is_asked_for_a_topic_of_the_other_sends_clients_to_look_i
         assert "look it up again" in c.expect_error(opening, "ServiceNotReady")
 
 
+@pytest.mark.full
 def test_the_topics_of_a_killed_broker_are_served_by_the_other_one(new_cluster: NewCluster) -> None:
     first, second = two_brokers(new_cluster(), first_session_ms=SHORT_SESSION_MS)
     topics = topics_by_bundle()

@@ -131,6 +131,7 @@ def test_workers_go_when_the_process_that_started_them_is_killed(workers: Magnet
     assert printed(workers).count("the parent process of this worker ended") == 2
 
 
+@pytest.mark.full
 def test_a_port_of_any_worker_that_is_taken_stops_the_start(workers: MagnetarProcess) -> None:
     taken = int(workers.settings["webServicePort"]) + 1
     with closing(socket.create_server(("127.0.0.1", taken))):

@@ -347,6 +347,20 @@ TRAFFIC: Final = (
         14,
         BROKER,
     ),
+    Case(
+        "MagnetarTransactionOpenTooLong",
+        {name("magnetar_txn_oldest_seconds", BROKER, coordinator_id="3"): turns(10, 4_000)},
+        14,
+        15,
+        {**CLUSTER, "coordinator_id": "3"},
+    ),
+    Case(
+        "MagnetarTopicHeldByTransaction",
+        {name("magnetar_txn_tb_blocked_seconds", {**BROKER, **TOPIC}): turns(10, 700)},
+        14,
+        15,
+        {**CLUSTER, **TOPIC},
+    ),
 )
 
 OFFLOAD: Final = (

@@ -28,6 +28,7 @@ from magnetar.common.wire import pulsar_pb2 as pb
 from tests.cluster.processes import CLUSTER_NAME
 from tests.cluster.test_moving import unload
 from tests.cluster.whole_cluster import WholeCluster
+from tests.deploy.observed_transactions import transact
 from tests.deploy.prometheus_server import PrometheusServer
 from tests.integration.harness import eventually
 from tests.integration.raw.transcript import batch_payload, line, numbered, payload_frame
@@ -65,6 +66,7 @@ BROKER_SETTINGS: Final = {
     "managedLedgerOffloadDeletionLagMs": "0",
     "metadataStoreSessionTimeoutMillis": "10000",
     "statsUpdateFrequencyInSecs": "2",
+    "transactionCoordinatorEnabled": "true",
 }
 """What happens once a minute or an hour happens at once."""
 BOOKIE_SETTINGS: Final = {"gcWaitTime": "1000"}
@@ -205,6 +207,7 @@ def observed(directory: Path) -> Iterator[Observed]:
             store(seen)
             seen.watch("all is well", set())
             offload(seen)
+            compact(seen)
             provoke(seen)
             fail(seen)
             yield seen
@@ -237,6 +240,17 @@ def store(seen: Observed) -> None:
             seen.rest.do("PUT", f"{path_of(topic)}/unload")
 
 
+def compact(seen: Observed) -> None:
+    """A topic has a compacted view that left messages out."""
+    topic = f"persistent://{NAMESPACE}/compacted"
+    with client_of(seen) as client:
+        producer = client.create_producer(topic, batching_enabled=False)
+        for number in range(20):
+            producer.send(b"%d" % number, partition_key=f"key {number % 3}")
+    seen.rest.do("PUT", f"{path_of(topic)}/compaction")
+    seen.until("pulsar_compaction_removed_event_count")
+
+
 def read(seen: Observed, topic: str) -> None:
     """A topic from its first message to its last."""
     with client_of(seen) as client:
@@ -261,6 +275,18 @@ def offload(seen: Observed) -> None:
     read(seen, HISTORY)
     seen.rest.do("DELETE", f"{path_of(GONE)}?force=true")
     seen.until("brk_ledgeroffloader_delete_offload_ops_total")
+
+
+def compact(seen: Observed) -> None:
+    """Compacts a topic with two messages of each key."""
+    topic = f"persistent://{NAMESPACE}/compacted"
+    with client_of(seen) as client:
+        producer = client.create_producer(topic)
+        for number in range(20):
+            producer.send(b"%d" % number, partition_key=f"key {number % 10}")
+        producer.close()
+    seen.rest.do("PUT", f"{path_of(topic)}/compaction")
+    seen.until(f'pulsar_compaction_succeed_count{{topic="{topic}"}} > 0')
 
 
 def provoke(seen: Observed) -> None:
@@ -290,6 +316,11 @@ def provoke(seen: Observed) -> None:
         c.request("lookupTopic", topic="nonsense://t")
         c.expect("lookupTopicResponse")
     hold_back(seen)
+    compact(seen)
+    blocked = "magnetar_txn_tb_blocked_seconds"
+    transact(
+        seen.cluster, f"persistent://{NAMESPACE}/transactions", lambda: seen.until(f"rate({blocked}[1m])")
+    )
     seen.rest.do("PUT", f"/namespaces/{NAMESPACE}/unload")
 
 

@@ -79,6 +79,7 @@ def test_while_syncs_fail_nothing_is_acknowledged_and_publishing_resumes_by_itse
     assert_promises_kept(publisher, read_topic(server.endpoint, topic))
 
 
+@pytest.mark.full
 def test_a_kill_while_syncs_fail_loses_nothing_acknowledged(
     disk: FailingDisk, server: StandaloneServer, topic: str
 ) -> None:

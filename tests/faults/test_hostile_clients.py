@@ -24,7 +24,7 @@ from tests.faults.traffic import keep, read_topic
 from tests.integration.harness import StandaloneServer, eventually
 from tests.integration.raw.transcript import Line, line, payload_frame, simple_frame
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.full]
 
 MIB = 1 << 20
 KEEP_ALIVE_S = 2
@@ -119,7 +119,6 @@ def test_a_producer_that_never_reads_its_receipts_is_held_back_and_costs_bounded
     assert grown < GROWTH_MIB_MAX
 
 
-@pytest.mark.full
 def test_producers_that_flood_together_stay_within_the_publish_budget(
     server: StandaloneServer, topic: str
 ) -> None:
@@ -138,7 +137,6 @@ def test_producers_that_flood_together_stay_within_the_publish_budget(
     assert grown < GROWTH_MIB_MAX
 
 
-@pytest.mark.full
 def test_consumers_that_never_read_cost_bounded_memory(server: StandaloneServer, topic: str) -> None:
     keep(server.endpoint, topic)
     with line(server.endpoint) as c:
@@ -190,7 +188,6 @@ def test_garbage_closes_its_connection_and_no_other(server: StandaloneServer, to
     assert metric(server, "magnetar_protocol_errors_total") >= 10
 
 
-@pytest.mark.full
 def test_silence_and_half_frames_are_closed_by_the_keep_alive(server: StandaloneServer, topic: str) -> None:
     hello = simple_frame("connect", client_version="raw", protocol_version=20)
     with bystanders(server.endpoint, topic), ExitStack() as stack:
@@ -228,7 +225,6 @@ def reset_on_close(c: Line) -> None:
     c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-@pytest.mark.full
 def test_a_thousand_producers_of_a_client_that_vanishes_are_gone(
     server: StandaloneServer, topic: str
 ) -> None:
@@ -262,7 +258,6 @@ IDLE_KIB_MAX = 24.0
 """Memory of the server for one idle connection."""
 
 
-@pytest.mark.full
 def test_nine_thousand_idle_connections_are_served_and_cost_little(
     server: StandaloneServer, topic: str, cleanup: ExitStack
 ) -> None:

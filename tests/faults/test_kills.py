@@ -287,6 +287,7 @@ def drain(server: Server, topic: str, subscription: str, last: Position, **field
             got.add(position)
 
 
+@pytest.mark.full
 def test_kills_lose_nothing_that_was_confirmed_and_bring_back_nothing_that_was_acknowledged(
     new_server: NewServer, topic: str
 ) -> None:

@@ -17,7 +17,7 @@ from tests.faults.traffic import Publisher, assert_promises_kept, keep, read_top
 from tests.integration.harness import StandaloneServer
 from tests.integration.raw.transcript import line
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.full]
 
 KEEP_ALIVE_S = 2
 LIVENESS_S = 1
@@ -68,7 +68,6 @@ def test_pause_under_load_loses_no_message_and_closes_no_connection(
         assert_promises_kept(one, got)
 
 
-@pytest.mark.full
 def test_an_answer_to_a_ping_that_came_during_a_pause_counts(server: StandaloneServer) -> None:
     """The pause, not the client, let the interval pass: the Pong waits in the server's socket."""
     with line(server.endpoint) as c:

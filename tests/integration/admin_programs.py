@@ -22,6 +22,7 @@ MESSAGES = 10
 SERVER_SETTINGS = {
     "forceDeleteNamespaceAllowed": "true",
     "forceDeleteTenantAllowed": "true",
+    "transactionCoordinatorEnabled": "true",
     "brokerDeleteInactiveTopicsEnabled": "false",  # downloads may take longer than topics last
 }
 """What the programs expect of a broker."""

@@ -1,4 +1,6 @@
-"""Fixtures of the integration tests: one server per module, unique topic names, a PyPI client per test.
+"""Fixtures of the integration tests: servers, unique topic names, a PyPI client per test.
+
+Modules that neither configure nor stop their server share one in each process; others have one of their own.
 
 Every test runs over a standalone. Those in OVER_BOOKIES run a second time over a broker with bookies; so do
 all the others in `make test-over-bookies`.
@@ -56,6 +58,8 @@ BOOKIES_IN_FULL_TIER = (
     "raw/test_access_modes.py",
     "test_admin_deletion.py",
     "test_compaction.py",
+    "test_restart.py",
+    "raw/test_partitions.py",
 )
 """Modules of those whose tests over bookies belong to the full tier."""
 
@@ -115,11 +119,40 @@ def _cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def _shared_server() -> Iterator[StandaloneServer]:
+    """A standalone for all modules that could as well run against an external service."""
+    directory = temporary_directory()
+    failed_before = len(_failed_modules)
+    server = StandaloneServer(directory, SETTINGS)
+    try:
+        server.start()
+        yield server
+        server.stop()
+    finally:
+        server.kill()
+        if len(_failed_modules) > failed_before:
+            print(f"kept for a look: {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _can_share(request: pytest.FixtureRequest) -> bool:
+    """Whether the module has no settings, and no test that stops, kills or configures its server."""
+    if hasattr(request.module, "SERVER_SETTINGS"):
+        return False
+    tests = (item for item in request.session.items if item.path == request.path)
+    return not any("server" in getattr(item, "fixturenames", ()) for item in tests)
+
+
 @pytest.fixture(scope="module")
 def _module_server(request: pytest.FixtureRequest) -> Iterator[Server | None]:
-    """The module's own server, or None when the environment names a service."""
+    """The module's server, or None when the environment names a service."""
     if external_endpoint() is not None:
         yield None
+        return
+    if request.param == STANDALONE_KIND and _can_share(request):
+        yield request.getfixturevalue("_shared_server")
         return
     settings = {**SETTINGS, **getattr(request.module, "SERVER_SETTINGS", {})}
     directory = temporary_directory()

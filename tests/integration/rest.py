@@ -37,15 +37,16 @@ REDIRECTS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Calls of one broker's admin API; paths begin behind /admin/v2. Sent on, they go on."""
+    """Calls of one broker's admin API; paths begin behind its root. Sent on, they go on."""
 
     endpoint: Endpoint
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent with each call: the caller's credentials."""
+    root: str = "/admin/v2"
 
     def call(self, method: str, path: str, body: Any = NOTHING) -> Reply:
         data = None if body is NOTHING else body if isinstance(body, bytes) else json.dumps(body).encode()
-        url = f"{self.endpoint.http_url}/admin/v2{path}"
+        url = f"{self.endpoint.http_url}{self.root}{path}"
         for _ in range(REDIRECTS_MAX):
             reply = _exchange(method, url, data, self.headers)
             if reply.status != 307:

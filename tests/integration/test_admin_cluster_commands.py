@@ -16,6 +16,9 @@ from magnetar.cli.main import main
 from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest
 
+SERVER_SETTINGS: dict[str, str] = {}
+"""A server of its own: tests see all clusters and all dynamic settings."""
+
 Asked = Callable[[str], Any]
 
 

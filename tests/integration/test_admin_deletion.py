@@ -42,6 +42,7 @@ def furnish(rest: Rest, namespace: str) -> None:
     rest.do("POST", f"/namespaces/{namespace}/permissions/role", ["produce"])
 
 
+@pytest.mark.full
 def test_force_takes_a_namespace_with_its_clients(
     rest: Rest, endpoint: Endpoint, client: pulsar.Client
 ) -> None:

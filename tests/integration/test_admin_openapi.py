@@ -30,12 +30,17 @@ NAMES = {
     "namespace": ["ns"],
     "topic": ["a", "p", "p-partition-0", "é"],
     "subscription": ["s"],
+    "subName": ["s"],
+    "mostSigBits": ["0"],
+    "coordinatorId": ["0"],
     "cluster": ["standalone", "c2"],
     "bundle": ["0x00000000_0x40000000", "0x00000000_0xffffffff"],
     "bookie": ["b:1"],
     "configName": ["maxTopicsPerNamespace"],
 }
 """Names of what there is, by that of the parameter."""
+
+SERVER_SETTINGS = {"transactionCoordinatorEnabled": "true"}
 
 LEFT_OUT = {"/admin/v2/brokers/shutdown"}
 """It does what it says."""

@@ -105,6 +105,7 @@ def test_apaches_java_client_publishes(endpoint: Endpoint, batching: bool) -> No
     assert 0 < figures["ack p50"] <= figures["ack p99"]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("our_contract")
 def test_footprint_is_that_of_a_small_process() -> None:
     figures = run_bench("footprint", "--rounds=1", "--idle=1")

@@ -35,7 +35,7 @@ from magnetar.ledger.segment_log.kernel_syncer import system_syncer
 from magnetar.ledger.segment_log.syncer import Syncer, ThreadSyncer
 from magnetar.standalone.process import favor_waiting_threads
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.full]
 
 WAIT_S_MAX = 1.0
 """The longest of 300 waits was 2 to 9 ms on two idle cores."""

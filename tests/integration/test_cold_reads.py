@@ -187,6 +187,7 @@ def test_several_readers_at_once_do_not_disturb_each_other(history: History) -> 
             reader.close()
 
 
+@pytest.mark.full
 def test_objects_that_went_missing_are_waited_for_and_the_log_is_read_all_the_same(history: History) -> None:
     aside = history.objects.with_name(history.objects.name + "-aside")
     history.objects.rename(aside)

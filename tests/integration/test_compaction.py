@@ -436,6 +436,21 @@ def test_the_compaction_subscription_is_listed_refuses_clients_and_unsubscribing
     assert rest.get(f"{path}/internalStats")["compactedLedger"]["ledgerId"] == -1
 
 
+def test_unsubscribing_compaction_of_a_namespace_drops_the_views_of_all_its_topics(
+    client: pulsar.Client, rest: Rest, namespace: str
+) -> None:
+    topics = [f"persistent://{namespace}/t-{number}" for number in range(2)]
+    for topic in topics:
+        keep(rest, topic)
+        put(client, topic, [*numbered(3, 1), *numbered(3, 2)])
+        compact(rest, topic)
+    rest.do("PUT", path_of(f"persistent://{namespace}/without"))
+    rest.do("POST", f"/namespaces/{namespace}/unsubscribe/{COMPACTION}")
+    for topic in topics:
+        assert rest.get(f"{path_of(topic)}/subscriptions") == ["keeper"]
+        assert view_of(client, topic) == [*values(3, 1), *values(3, 2)]
+
+
 def test_figures_of_a_compaction(client: pulsar.Client, endpoint: Endpoint, rest: Rest, topic: str) -> None:
     path = path_of(topic)
     rest.do("PUT", path)
@@ -449,12 +464,16 @@ def test_figures_of_a_compaction(client: pulsar.Client, endpoint: Endpoint, rest
     assert shown["lastCompactionSucceedTimestamp"] >= before_ms
     assert shown["lastCompactionFailedTimestamp"] == 0
     _, page = page_at(f"{endpoint.http_url}/metrics")
-    lines = [each for each in page.splitlines() if f'topic="{topic}"' in each and "compaction" in each]
+    of_topic = [each for each in page.splitlines() if f'topic="{topic}"' in each]
+    backlogs = [each for each in of_topic if each.startswith("pulsar_subscription_back_log{")]
+    assert sum(COMPACTION in each for each in backlogs) == 1
+    lines = [each for each in of_topic if "pulsar_compaction_" in each]
     found = {each.partition("{")[0]: float(each.rpartition(" ")[2]) for each in lines}
     assert found["pulsar_compaction_removed_event_count"] == 6
     assert found["pulsar_compaction_succeed_count"] == 1
     assert found["pulsar_compaction_compacted_entries_count"] == 5
     assert found["pulsar_compaction_compacted_entries_size"] > 0
+    assert found["pulsar_compaction_latency_count"] > 0
     report = page_at(f"{endpoint.http_url}/admin/magnetar/v1{path}/compaction")[1]
     assert "left 6 messages out" in report
     assert "without a compaction threshold" in report

@@ -77,6 +77,7 @@ def test_ordered_types_deliver_at_once(
     assert drain(consumer, 3) == [b"0", b"1", b"2"]
 
 
+@pytest.mark.full
 def test_every_subscription_gets_each_once_also_one_that_comes_later(
     client: pulsar.Client, topic: str
 ) -> None:
@@ -94,6 +95,7 @@ def test_every_subscription_gets_each_once_also_one_that_comes_later(
         expect_nothing(consumer)
 
 
+@pytest.mark.full
 def test_consumers_that_share_get_each_once(client: pulsar.Client, topic: str) -> None:
     consumers = [client.subscribe(topic, "s", SHARED, consumer_name=name) for name in "abc"]
     start = now_ms()

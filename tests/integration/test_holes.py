@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from magnetar.common.naming.position import Position
 
 from bench.holes import make_holes, restore
@@ -12,6 +13,7 @@ from bench.holes import make_holes, restore
 HOLES = 1_000_000
 
 
+@pytest.mark.full
 def test_a_million_unacknowledged_holes_are_restored_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(make_holes(tmp_path, HOLES))
     restored = asyncio.run(restore(tmp_path))

@@ -168,6 +168,7 @@ def test_a_job_takes_ledgers_one_by_one_and_a_second_one_leaves_them_alone(
     assert [ledger.offload.state for ledger in jobs.describe(topic).ledgers] == [COMPLETE, WANTED, WANTED, 0]
 
 
+@pytest.mark.full
 def test_steps_outlive_a_killed_server_and_may_be_taken_again_then(
     filling: Filling, topic: str, jobs: OffloadChannel, server: Server
 ) -> None:

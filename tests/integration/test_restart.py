@@ -23,7 +23,7 @@ class Greeting(Record):  # type: ignore[misc]
     text = StringField()
 
 
-@pytest.fixture(params=["SIGTERM", "SIGKILL"])
+@pytest.fixture(params=[pytest.param("SIGTERM", marks=pytest.mark.full), "SIGKILL"])
 def restart(request: pytest.FixtureRequest, server: StandaloneServer) -> Restart:
     """Stops and starts the server, once cleanly and once by a crash."""
     return server.restart if request.param == "SIGTERM" else server.kill_and_start
@@ -128,6 +128,7 @@ def test_acknowledgements_without_receipt_count_after_a_clean_stop(
         c.expect_quiet()
 
 
+@pytest.mark.full
 def test_acknowledgements_without_receipt_are_kept_after_a_second(
     server: StandaloneServer, topic: str
 ) -> None:

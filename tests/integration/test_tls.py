@@ -247,7 +247,7 @@ def test_our_own_client_shows_its_certificate(server: TlsServer) -> None:
         assert done.returncode == code, done.stderr
 
 
-@pytest.mark.parametrize("name", ["stranger", "late"])
+@pytest.mark.parametrize("name", ["stranger", pytest.param("late", marks=pytest.mark.full)])
 def test_a_certificate_that_is_not_trusted_is_refused_although_none_is_needed(
     server: TlsServer, name: str
 ) -> None:
@@ -406,6 +406,7 @@ def test_an_expired_certificate_is_told_and_refused_by_clients(
         server.kill()
 
 
+@pytest.mark.full
 def test_what_dev_certs_writes_starts_a_server_and_opens_it(tmp_path: Path) -> None:
     subprocess.run([*magnetar_command(), "dev-certs", tmp_path / "certs", "--tls-only"], check=True)
     server = StandaloneServer(tmp_path)

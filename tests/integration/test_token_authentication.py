@@ -103,12 +103,16 @@ def test_clients_with_a_token_or_a_password_publish_and_consume(
 @pytest.mark.parametrize(
     "authentication",
     [
-        None,
-        pulsar.AuthenticationToken(jwt.encode({"sub": "role"}, bytes(32), "HS256")),
-        pulsar.AuthenticationToken(token(exp=1)),
-        pulsar.AuthenticationBasic("alice", "wrong"),
+        pytest.param(None, id="none", marks=pytest.mark.full),
+        pytest.param(
+            pulsar.AuthenticationToken(jwt.encode({"sub": "role"}, bytes(32), "HS256")),
+            id="signed by another key",
+        ),
+        pytest.param(pulsar.AuthenticationToken(token(exp=1)), id="expired", marks=pytest.mark.full),
+        pytest.param(
+            pulsar.AuthenticationBasic("alice", "wrong"), id="wrong password", marks=pytest.mark.full
+        ),
     ],
-    ids=["none", "signed by another key", "expired", "wrong password"],
 )
 def test_clients_without_an_acceptable_credential_are_refused(
     connect: Callable[..., pulsar.Client], authentication: object
@@ -132,6 +136,7 @@ def test_http_asks_for_credentials_except_for_health_and_metrics(server: Standal
     assert 'pulsar_authentication_failures_total{auth_method="token"' in page
 
 
+@pytest.mark.full
 def test_a_token_that_expires_is_renewed_without_a_reconnection(
     server: StandaloneServer, connect: Callable[..., pulsar.Client]
 ) -> None:

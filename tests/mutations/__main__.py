@@ -40,7 +40,9 @@ Work = Callable[[TreeCopy], list[Outcome]]
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='make mutations ARGS="..."', description=__doc__)
     parser.add_argument("--check", action="store_true", help="only check that each mistake fits the tree")
-    parser.add_argument("--only", default="", help="those whose names, or files, contain this; or security")
+    parser.add_argument(
+        "--only", default="", help="those whose names, or files, contain this; or security, transactions"
+    )
     parser.add_argument(
         "--jobs",
         type=int,

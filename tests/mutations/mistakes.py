@@ -12,6 +12,7 @@ from tests.mutations.registry_mistakes import REGISTRY
 from tests.mutations.schema_mistakes import SCHEMAS
 from tests.mutations.security_mistakes import SECURITY
 from tests.mutations.topic_mistakes import TOPICS
+from tests.mutations.transaction_mistakes import TRANSACTIONS
 
 MISTAKES: Final[tuple[Mistake, ...]] = (
     *LOG,
@@ -25,7 +26,8 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     *SECURITY,
     *SCHEMAS,
     *REGISTRY,
+    *TRANSACTIONS,
 )
 
-GROUPS: Final[dict[str, tuple[Mistake, ...]]] = {"security": SECURITY}
+GROUPS: Final[dict[str, tuple[Mistake, ...]]] = {"security": SECURITY, "transactions": TRANSACTIONS}
 """Mistakes that are chosen together by a name that neither they nor their files have."""

@@ -19,6 +19,7 @@ FILES: Final = (
     "tests/simulation/test_cold_mutations.py",
     "tests/simulation/test_schema_mutations.py",
     "tests/simulation/test_compaction_mutations.py",
+    "tests/simulation/test_coordinator_mutations.py",
     "tests/property/broker/test_dispatcher_mutations.py",
 )
 

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 
 import pytest
+from packaging.utils import canonicalize_name as normal
 
 from tools.images import stand_ins, targets
 from tools.images.docker import DockerFailed
@@ -18,6 +20,8 @@ from tools.images.targets import ROOT, TARGETS, Target, contents
 
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text(encoding="utf-8")
 WEB = {"aiohttp", "yarl"}
+TOPICS = {"cramjam", "pyroaring"}
+"""Packages of managed ledgers and compacted views."""
 
 
 def test_each_image_holds_what_it_runs_and_no_more() -> None:
@@ -28,12 +32,29 @@ def test_each_image_holds_what_it_runs_and_no_more() -> None:
     assert rooms["discovery"] == {"cli", "common", "discovery", "standalone"}
     assert rooms["tools"] == rooms["bookie"] | rooms["broker"] | rooms["discovery"] | {"client"}
     assert rooms["spark"] == rooms["tools"] | {"spark"}
-    assert held["bookie"].pins.keys() & (WEB | {"rich", "pyarrow"}) == set()
-    assert held["broker"].pins.keys() >= WEB | {"pyarrow", "s3fs"}
+    assert held["bookie"].pins.keys() & (WEB | TOPICS | {"rich", "pyarrow"}) == set()
+    assert held["broker"].pins.keys() >= WEB | TOPICS | {"pyarrow", "s3fs"}
+    assert held["tools"].pins.keys() >= TOPICS
     assert held["spark"].pins.keys() >= {"pyspark", "fastavro", "pyarrow", "rich"}
     for each in held.values():
         assert each.pins.keys() >= {"grpcio", "uvloop", "click", "structlog"}
         assert all("--hash=sha256:" in line for line in each.pins.values())
+
+
+def test_a_bookie_imports_nothing_that_its_image_lacks() -> None:
+    lacking = contents(TARGETS["tools"]).pins.keys() - contents(TARGETS["bookie"]).pins.keys()
+    assert lacking >= WEB | TOPICS
+    names = [name for name, owners in packages_distributions().items() if {*map(normal, owners)} <= lacking]
+    rooms = [ROOT / "services/bookie", ROOT / "services/standalone"]
+    paths = [path.relative_to(room) for room in rooms for path in room.glob("magnetar/**/*.py")]
+    modules = [".".join(path.with_suffix("").parts) for path in paths]
+    wanted = [each for each in modules if "bookie" in each and not each.endswith("__init__")]
+    program = (
+        "import sys\nfrom importlib import import_module\n"
+        f"sys.modules.update(dict.fromkeys({sorted(names)!r}))\n"
+        f"for name in {sorted(wanted)!r}: import_module(name)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_unpinned_packages_are_never_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,7 @@ def cycles(graph: Graph) -> list[list[str]]:
 PACKAGES = sorted({name.rpartition(".")[0] for name in modules() if "." in name} - {""})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_parts_of_a_package_import_one_way(package: str) -> None:
     found = cycles(parts_of(package, import_graph()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 from tests.scheduling import GENERATED, GROUPS, IN_PROCESS, LONGEST, group, turn
@@ -41,9 +42,22 @@ def test_each_tier_is_what_its_target_says() -> None:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         return [part for part in done.stdout.split(";") if "-m pytest" in part]
 
-    for target, tier in (("test", "not full and not nightly"), ("test-full", "not nightly")):
-        spread, alone = printed(target)
-        assert f'-m "({tier}) and not alone" -k cursor' in spread
-        assert f'-m "({tier}) and alone" -k cursor' in alone
-        assert " -n " in spread
-        assert " -n " not in alone
+    (default,) = printed("test")
+    assert "-n " in default
+    assert '-m "not full and not nightly" -k cursor' in default
+    spread, alone = printed("test-full")
+    assert '-m "(not nightly) and not alone" -k cursor' in spread
+    assert '-m "(not nightly) and alone" -k cursor' in alone
+    assert " -n " in spread
+    assert " -n " not in alone
+
+
+def test_tests_that_run_alone_are_in_the_full_tier() -> None:
+    alone = [
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"^(pytestmark|@pytest).*mark\.alone", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    marks = "pytestmark = [pytest.mark.alone, pytest.mark.full]"
+    assert alone
+    assert [path for path in alone if marks not in path.read_text(encoding="utf-8")] == []

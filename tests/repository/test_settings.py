@@ -84,6 +84,7 @@ def is_used(setting: Declared) -> bool:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_setting_is_read_where_something_is_done(service: type) -> None:
     settings = [one for one in declared(service()) if one.info.choices is None or len(one.info.choices) > 1]

@@ -109,6 +109,7 @@ def compared() -> dict[tuple[str, str], tuple[int, int]]:
     return {key: (now[key], allowed[key]) for key in sorted(now.keys() | allowed.keys())}
 
 
+@pytest.mark.full
 def test_no_directory_has_more_forbidden_words_or_docstrings_than_allowed() -> None:
     wrong = {key: pair for key, pair in compared().items() if pair[0] > pair[1]}
     assert not wrong, f"see docs/style.md\n{explain(wrong)}"

@@ -140,6 +140,7 @@ def started(
         "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationTls",
         "brokerClientAuthenticationParameters": json.dumps(own),
         "brokerClientTrustCertsFilePath": f"{directory}/ca.pem",
+        "transactionCoordinatorEnabled": "true",
         **(changed or {}),
     }
     given = {name: value for name, value in settings.items() if value}

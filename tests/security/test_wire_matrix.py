@@ -94,6 +94,9 @@ def subscribing(subscription: str, consumer_id: int) -> Ask:
     )
 
 
+_TRANSACTION: Final = {"txnid_most_bits": 0, "txnid_least_bits": 2**40}
+"""One that never began."""
+
 GUARDED: Final[Mapping[str, tuple[Ask, set[str], str]]] = {
     "LOOKUP": (asking("lookupTopic", topic=TOPIC), _USERS, "lookupTopicResponse"),
     "PARTITIONED_METADATA": (asking("partitionMetadata", topic=TOPIC), _USERS, "partitionMetadataResponse"),
@@ -121,33 +124,43 @@ GUARDED: Final[Mapping[str, tuple[Ask, set[str], str]]] = {
         _PRODUCERS,
         "getOrCreateSchemaResponse",
     ),
+    "ADD_PARTITION_TO_TXN": (
+        asking("addPartitionToTxn", partitions=[TOPIC], **_TRANSACTION),
+        _PRODUCERS,
+        "addPartitionToTxnResponse",
+    ),
+    "ADD_SUBSCRIPTION_TO_TXN": (
+        asking("addSubscriptionToTxn", subscription=[{"topic": TOPIC, "subscription": "s"}], **_TRANSACTION),
+        _CONSUMERS,
+        "addSubscriptionToTxnResponse",
+    ),
 }
 """Commands that name a topic or a namespace: (request, roles that may, the answer to these)."""
 
-_TRANSACTION: Final = {"txnid_least_bits": 1, "txnid_most_bits": 1}
 
 UNOPENED: Final[Mapping[str, tuple[Ask, str]]] = {
     "SEEK": (asking("seek", consumer_id=9, message_id={"ledgerId": 1, "entryId": 1}), "MetadataError"),
     "UNSUBSCRIBE": (asking("unsubscribe", consumer_id=9), "MetadataError"),
     "GET_LAST_MESSAGE_ID": (asking("getLastMessageId", consumer_id=9), "MetadataError"),
     "CONSUMER_STATS": (asking("consumerStats", consumer_id=9), "ConsumerNotFound"),
-    "NEW_TXN": (asking("newTxn"), "NotAllowedError"),
-    "ADD_PARTITION_TO_TXN": (
-        asking("addPartitionToTxn", partitions=[TOPIC], **_TRANSACTION),
-        "NotAllowedError",
-    ),
-    "ADD_SUBSCRIPTION_TO_TXN": (
-        asking("addSubscriptionToTxn", subscription=[{"topic": TOPIC, "subscription": "s"}], **_TRANSACTION),
-        "NotAllowedError",
-    ),
-    "END_TXN": (asking("endTxn", **_TRANSACTION), "NotAllowedError"),
-    "END_TXN_ON_PARTITION": (asking("endTxnOnPartition", topic=TOPIC, **_TRANSACTION), "NotAllowedError"),
-    "END_TXN_ON_SUBSCRIPTION": (
-        asking("endTxnOnSubscription", subscription={"topic": TOPIC, "subscription": "s"}, **_TRANSACTION),
-        "NotAllowedError",
+    "TC_CLIENT_CONNECT_REQUEST": (asking("tcClientConnectRequest", tc_id=0), ""),
+    "NEW_TXN": (asking("newTxn", txn_ttl_seconds=1_000), ""),
+    "END_TXN": (asking("endTxn", txn_action="COMMIT", **_TRANSACTION), "TransactionNotFound"),
+}
+"""Commands about something that is not open on the connection: the error of each, whatever the role; "" where
+any role may begin something of its own.
+"""
+
+SUPER_USERS: Final[Mapping[str, Ask]] = {
+    "END_TXN_ON_PARTITION": asking("endTxnOnPartition", topic=TOPIC, txn_action="ABORT", **_TRANSACTION),
+    "END_TXN_ON_SUBSCRIPTION": asking(
+        "endTxnOnSubscription",
+        subscription={"topic": TOPIC, "subscription": "s"},
+        txn_action="ABORT",
+        **_TRANSACTION,
     ),
 }
-"""Commands about something that is not open on the connection: the error of each, whatever the role."""
+"""Commands of coordinators to topics. For every other role the transaction does not exist."""
 
 SILENT: Final[Mapping[str, Mapping[str, Any]]] = {
     "flow": {"consumer_id": 9, "messagePermits": 1},
@@ -200,6 +213,12 @@ def answers_of(line: Line, client: Client) -> Iterator[str]:
         frame = line.receive()
         if error_of(frame) != due:
             yield f"{name} as {client.name}: {frame.name} {error_of(frame)}, not {due}"
+    for name, ask in SUPER_USERS.items():
+        ask(line)
+        frame = line.receive()
+        due = "" if client.role == "root" else "TransactionNotFound"
+        if error_of(frame) != due:
+            yield f"{name} as {client.name}: {frame.name} {error_of(frame)}, not {due}"
     for name, fields in SILENT.items():
         line.send(name, **fields)
     line.send_bytes(payload_frame(9, 0, b"x"))
@@ -222,7 +241,7 @@ def test_every_command_answers_each_client_as_the_table_says(endpoint: Any) -> N
                 line.expect_closed()
             else:
                 wrong += answers_of(line, client)
-    commands = len(GUARDED) + len(UNOPENED) + len(SILENT) + 1
+    commands = len(GUARDED) + len(UNOPENED) + len(SUPER_USERS) + len(SILENT) + 1
     print(f"{commands} commands as {len(kinds)} kinds of clients, {commands * len(kinds)} cells")
     assert not wrong, "\n".join(wrong)
 
@@ -236,3 +255,28 @@ def test_before_connect_no_command_is_answered(endpoint: Any, name: str) -> None
         except ConnectionEnded:
             frames = []
         assert [(frame.name, error_of(frame)) for frame in frames] == [("error", "NotAllowedError")]
+
+
+def test_a_transaction_is_its_owners_and_for_other_roles_there_is_none(endpoint: Any) -> None:
+    with (
+        closing(connected(endpoint, Client("producer", by_token("producer")))) as owner,
+        closing(connected(endpoint, Client("consumer", by_token("consumer")))) as other,
+        closing(connected(endpoint, Client("root", by_token("root")))) as root,
+    ):
+        for each in (owner, other, root):
+            each.receive()
+        ids = []
+        for _ in range(2):
+            owner.request("newTxn", txn_ttl_seconds=60_000)
+            answer = owner.expect("newTxnResponse").command
+            ids.append(
+                {"txnid_most_bits": answer.txnid_most_bits, "txnid_least_bits": answer.txnid_least_bits}
+            )
+        for line, txn, due in (
+            (other, ids[0], "TransactionNotFound"),
+            (owner, ids[0], ""),
+            (other, ids[0], "TransactionNotFound"),
+            (root, ids[1], ""),
+        ):
+            line.request("endTxn", txn_action="ABORT", **txn)
+            assert error_of(line.expect("endTxnResponse")) == due

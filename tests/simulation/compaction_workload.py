@@ -192,7 +192,7 @@ class CompactionWorkload:
     async def load(self, process: Process, store: LocalLedgerStore) -> None:
         ctx = ManagedLedgerContext(store, process.metadata, KEYS, process.clock, CONFIG, EntryCache(1 << 20))
         while True:
-            listener = _Listener(self)
+            listener = WorkloadListener(self)
             try:
                 ledger = await open_managed_ledger(ctx, TOPIC, listener, create=not self.made, properties={})
                 break
@@ -240,7 +240,10 @@ class CompactionWorkload:
             assert self.unknown_outcomes, "nothing fails"
 
     async def compact(self, rng: random.Random) -> None:
-        ledger = self.topic
+        await self.compact_as(self.topic, rng)
+
+    async def compact_as(self, ledger: ManagedLedger, rng: random.Random) -> None:
+        """Compacts as the topic's owner, or as one that was it."""
         self.runs += 1
         settings = CompactionSettings(
             hash_key=HASH_KEY,
@@ -288,7 +291,9 @@ class CompactionWorkload:
         self.checker.check_ledgers(process.world.metadata)
         await finish_intents(ctx)
         try:
-            self.ledger = await open_managed_ledger(ctx, TOPIC, _Listener(self), create=False, properties={})
+            self.ledger = await open_managed_ledger(
+                ctx, TOPIC, WorkloadListener(self), create=False, properties={}
+            )
         except TopicNotFound:
             assert not self.made, "the topic is gone"
             return
@@ -327,7 +332,7 @@ class CompactionWorkload:
             assert index.end.entries == segment.entries, "a segment is complete"
 
 
-class _Listener:
+class WorkloadListener:
     """Notes what is confirmed the moment it is, while its ledger is the topic's."""
 
     def __init__(self, workload: CompactionWorkload) -> None:

@@ -20,6 +20,7 @@ from magnetar.common.errors import (
     TransactionCoordinatorNotFound,
     TransactionNotFound,
 )
+from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.values import Intent, LedgerMetadata, TransactionLogHead, decode
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.local_store import LocalLedgerStore
@@ -40,8 +41,12 @@ SMALL = LogLimits(bytes_min=500, growth=2, numbers_ahead=8)
 TTL_MS = 300
 MOVED = (TransactionCoordinatorNotFound, TooManyTransactions)
 
-_OUTCOMES = {TxnState.COMMITTED: Action.COMMIT, TxnState.COMMITTING: Action.COMMIT}
-_OUTCOMES |= {TxnState.ABORTED: Action.ABORT, TxnState.ABORTING: Action.ABORT}
+
+def outcome_of(state: TxnState) -> Action | None:
+    """The decision in a state; None without one."""
+    if state in (TxnState.COMMITTED, TxnState.COMMITTING):
+        return Action.COMMIT
+    return Action.ABORT if state in (TxnState.ABORTED, TxnState.ABORTING) else None
 
 
 @dataclass(slots=True)
@@ -81,10 +86,10 @@ class CoordinatorChecker:
     def decide(self, number: int, action: Action) -> None:
         assert self.decided.setdefault(number, action) is action, f"{number} has two outcomes"
 
-    def tell(self, end: TransactionEnd) -> None:
-        """Checks what a topic is told."""
+    def tell(self, end: TransactionEnd, *, former: bool = False) -> None:
+        """Checks what a topic is told; by a former owner also of what the topic may have forgotten."""
         number = end.txn.least
-        assert number > self.watermark, (
+        assert former or number > self.watermark, (
             f"{end.topic} is told of {number}, though it may have forgotten all up to {self.watermark}"
         )
         assert end.low_watermark < number, "what is told is not over"
@@ -100,20 +105,20 @@ class CoordinatorChecker:
         missing = {topic for topic in self.members[number] if (number, topic) not in self.told}
         assert not missing, f"{number} is answered though {missing} were not told"
 
-    def check_ledgers(self, metadata: SimMetadataServer) -> None:
+    def check_ledgers(self, metadata: SimMetadataServer, keys: Keys = KEYS) -> None:
         """Checks that every ledger is the head's or has an intent, and never both."""
         values = metadata.dump()
         ledgers = {
-            KEYS.ledger_id_of(key): decode(LedgerMetadata, value)
+            keys.ledger_id_of(key): decode(LedgerMetadata, value)
             for key, value in values.items()
-            if key.startswith(KEYS.ledgers_prefix)
+            if key.startswith(keys.ledgers_prefix)
         }
-        head = values.get(KEYS.transaction_log_head(ID))
+        head = values.get(keys.transaction_log_head(ID))
         named = {decode(TransactionLogHead, head).log.id} - {0} if head is not None else set()
         intended = {
             decode(Intent, value).delete_ledger.ref.id
             for key, value in values.items()
-            if key.startswith(KEYS.intents_prefix)
+            if key.startswith(keys.intents_prefix)
         }
         assert not named & intended, f"ledger {named} is in use and to be deleted"
         assert named <= set(ledgers), f"the log's ledger {named} does not exist"
@@ -265,7 +270,7 @@ class CoordinatorWorkload:
             known = checker.decided.get(number)
             assert state is not TxnState.UNKNOWN, f"{number} is not known any more"
             if known is not None:
-                assert _OUTCOMES.get(state) is known, f"{number} is {state} and was {known}"
+                assert outcome_of(state) is known, f"{number} is {state} and was {known}"
             if state is TxnState.OPEN:
                 topics = set(coordinator.transaction(txn).participants)
                 assert checker.members[number] <= topics, f"{number} lost a topic"
@@ -277,7 +282,8 @@ class CoordinatorWorkload:
         left = list(coordinator.transactions())
         assert coordinator.active == 0, f"{left} never end"
         for number in checker.given:
-            action = _OUTCOMES[coordinator.status(TxnId(ID, number)).state]
+            action = outcome_of(coordinator.status(TxnId(ID, number)).state)
+            assert action is not None, f"{number} is not decided"
             await coordinator.end(TxnId(ID, number), action, "ana")
             checker.answer(number, action)
         begun = await coordinator.begin(TTL_MS, "ana")

@@ -32,7 +32,7 @@ STATE: Final = ROOT / "data" / "sim-record"
 PAGE: Final = ROOT / "docs" / "faults.md"
 BEGIN: Final = "<!-- written by make sim-record -->"
 END: Final = "<!-- end of what make sim-record writes -->"
-TESTS: Final = ("tests/simulation", "tests/unit/spark/offload/test_races.py")
+TESTS: Final = ("tests/simulation", "tests/transactions", "tests/unit/spark/offload/test_races.py")
 """Where every test that is marked `seeds` is."""
 
 NAMED_MAX: Final = 20

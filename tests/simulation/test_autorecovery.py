@@ -128,6 +128,7 @@ class Chaos:
             await asyncio.sleep(20)
 
 
+@pytest.mark.full
 @pytest.mark.seeds(1, full=9, nightly=24)
 def test_after_healing_everything_is_whole_again(seed: int) -> None:
     loop = SimLoop(seed, time_max_s=1_000_000)

@@ -115,7 +115,7 @@ class DeduplicationWorkload:
         await self.recover(ledger)
 
 
-@pytest.mark.seeds(2)
+@pytest.mark.seeds(1, full=2)
 def test_confirmed_entries_are_known_after_a_power_loss_at_any_write_sync_or_commit(seed: int) -> None:
     workload = DeduplicationWorkload(seed)
     report = cut_everywhere(workload, seed)

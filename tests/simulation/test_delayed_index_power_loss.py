@@ -26,7 +26,7 @@ from tests.simulation.power_loss import KEYS, Process, World, cut_everywhere, in
 
 CONFIRMED_S = 0.05
 
-SEEDS = 12
+SEEDS = 6
 
 
 @dataclass(slots=True)
@@ -168,7 +168,7 @@ class Told:
         raise AssertionError("no record is lost")
 
 
-@pytest.mark.seeds(SEEDS, full=24)
+@pytest.mark.seeds(4, full=16)
 def test_the_index_is_true_and_cursors_stand_after_a_power_loss_at_any_moment(
     seed: int,
 ) -> None:

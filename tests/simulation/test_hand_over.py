@@ -121,6 +121,7 @@ def test_the_taker_may_die_at_any_moment() -> None:
     at_each_moment(lambda world, giver, taker: taker.die())
 
 
+@pytest.mark.full
 def test_the_session_of_the_giver_may_end_at_any_moment() -> None:
     def end(world: MovingWorld, giver: MovingBroker, taker: MovingBroker) -> None:
         for session in list(giver.store._sessions):
@@ -148,6 +149,7 @@ def test_metadata_may_leave_open_what_became_of_a_write(whose: str) -> None:
     at_each_moment(doubt)
 
 
+@pytest.mark.full
 def test_metadata_may_be_away_from_the_giver() -> None:
     def cut_off(world: MovingWorld, giver: MovingBroker, taker: MovingBroker) -> None:
         giver.store.faults.unreachable = True

@@ -15,7 +15,7 @@ def sampled(seed: int) -> int:
     return 10 if seed else 1
 
 
-@pytest.mark.seeds(2, full=5, nightly=15)
+@pytest.mark.seeds(1, full=4, nightly=15)
 def test_entries_and_cursors_survive_a_power_loss_at_any_write_sync_or_commit(seed: int) -> None:
     workload = ManagedLedgerWorkload(seed)
     report = cut_everywhere(workload, seed, every=sampled(seed))
@@ -32,7 +32,7 @@ def workload_with_sync_errors(seed: int) -> ManagedLedgerWorkload:
 
 
 @pytest.mark.full
-@pytest.mark.seeds(2, full=5, nightly=15)
+@pytest.mark.seeds(1, full=4, nightly=15)
 def test_entries_and_cursors_survive_failing_syncs_and_a_power_loss(seed: int) -> None:
     report = cut_everywhere(workload_with_sync_errors(seed), seed, every=sampled(seed))
     assert report.cuts > 150

@@ -227,6 +227,8 @@ class Topic:
 
     async def compare(self) -> None:
         """Compares what the topic shows with the promises; notes what it shows as a promise."""
+        while self.ledger.pending_entries:
+            await asyncio.sleep(0.01)  # otherwise more is confirmed while it is read
         promises, transactions = self.promises, self.ledger.use_transactions()
         stored = await self.stored()
         positions = dict(stored)
@@ -235,16 +237,16 @@ class Topic:
         numbers = [number for _, number in stored]
         assert numbers == sorted(set(numbers)), "in order of publishing, once each"
         aborted = set()
-        in_topic = {promises.published[number] for number in numbers} - {None}
-        for txn in sorted(each for each in in_topic | set(promises.acks) if each is not None):
+        in_topic = {txn for number in numbers if (txn := promises.published[number]) is not None}
+        for txn in sorted(in_topic | set(promises.acks)):
             if self._is_over(txn, in_topic) and promises.ending[txn] is Action.ABORT:
                 aborted.add(txn)
         expected: list[Position] = []
         for position, number in stored:
-            published_in = promises.published[number]
-            if published_in is not None and published_in in transactions.open:
+            owner = promises.published[number]
+            if owner is not None and owner in transactions.open:
                 break
-            if published_in not in aborted:
+            if owner not in aborted:
                 expected.append(position)
         visible = await self.visible()
         assert visible == expected, f"{visible} is visible instead of {expected}"
@@ -254,7 +256,7 @@ class Topic:
         self._compare_acks()
         promises.entries = {position: (number, promises.published[number]) for position, number in stored}
 
-    def _is_over(self, txn: TxnId, in_topic: set[TxnId | None]) -> bool:
+    def _is_over(self, txn: TxnId, in_topic: set[TxnId]) -> bool:
         promises, transactions = self.promises, self.ledger.use_transactions()
         is_open = txn in transactions.open
         if txn in promises.ended:
@@ -303,6 +305,56 @@ class Topic:
         assert sure_to <= max(ordered.mark_delete, sure_to if not promises.entries else EARLIEST)
         assert ordered.mark_delete <= max(possible_to, self.ledger.first_position())
 
+    async def finish(self) -> None:
+        """Ends everything as coordinators would, and has outcomes refuse what comes too late."""
+        promises = self.promises
+        for txn in promises.live:
+            promises.ending[txn] = Action.ABORT
+        for txn, action in promises.ending.items():
+            await self.end(txn, action)
+            late = Run([b"0"], txn=txn)
+            refused = False
+            try:
+                self.ledger.append(late, None)
+            except TransactionNotAllowed:
+                refused = True
+            assert refused, f"{txn} is over, and takes messages"
+            await self._refuse_the_other(txn, action)
+        assert not self.ledger.use_transactions().open
+        assert self.ledger.read_limit() == self.ledger.last_confirmed
+
+    async def _refuse_the_other(self, txn: TxnId, action: Action) -> None:
+        other = Action.ABORT if action is Action.COMMIT else Action.COMMIT
+        done: asyncio.Future[MagnetarError | None] = asyncio.get_running_loop().create_future()
+        transactions = self.ledger.use_transactions()
+        transactions.end(txn, other, -1, done.set_result)
+        error = await done
+        assert isinstance(error, InvalidTxnStatus) or transactions.outcome(txn) is None
+
+    def check_conflict(self, txn: TxnId, positions: set[Position]) -> None:
+        """Checks that an acknowledgement was refused for a reason that the model knows, too."""
+        promises, cursor = self.promises, self.ledger.cursors[SHARED]
+        taken = {each for each in positions if cursor.is_acked(*each)}
+        for other, acks in promises.acks.items():
+            if other != txn and other not in promises.ended:
+                taken |= acks.requested
+        assert taken & positions, f"{txn} may acknowledge {positions}"
+
+    def check_cumulative_conflict(self, txn: TxnId, position: Position) -> None:
+        """Checks the same for a cumulative acknowledgement."""
+        promises, cursor = self.promises, self.ledger.cursors[ORDERED]
+        others = [acks.up_to_requested for other, acks in promises.acks.items() if other != txn]
+        own = promises.acks[txn].up_to_requested if txn in promises.acks else EARLIEST
+        known = position <= cursor.mark_delete or position < own or any(each > EARLIEST for each in others)
+        assert known, f"{txn} may acknowledge up to {position}"
+
+
+async def prepare(topic: Topic) -> None:
+    """Creates the subscriptions of a new topic, one of which keeps everything."""
+    for name in (SHARED, ORDERED, "keeper"):
+        await topic.ledger.create_cursor(name, EARLIEST, {})
+    topic.promises.created = True
+
 
 @dataclass(slots=True)
 class TransactionWorkload:
@@ -328,7 +380,7 @@ class TransactionWorkload:
         rng = random.Random(self.seed)
         topic = Topic(self.promises, self.config)
         await topic.load(process, create=True)
-        await self._prepare(topic)
+        await prepare(topic)
         ends: list[asyncio.Task[None]] = []
         for step in range(self.steps):
             if self.seed % 4 or step > self.steps // 2:
@@ -347,11 +399,6 @@ class TransactionWorkload:
         await asyncio.gather(*ends)
         await topic.compare()
         await topic.ledger.close()
-
-    async def _prepare(self, topic: Topic) -> None:
-        for name in (SHARED, ORDERED):
-            await topic.ledger.create_cursor(name, EARLIEST, {})
-        self.promises.created = True
 
     def act(self, rng: random.Random, topic: Topic) -> list[asyncio.Task[None]]:
         """Does something; returns ends that were begun."""
@@ -394,32 +441,5 @@ class TransactionWorkload:
         if not self.promises.created:
             return
         await topic.compare()
-        await self.finish(topic)
+        await topic.finish()
         await topic.compare()
-
-    async def finish(self, topic: Topic) -> None:
-        """Ends everything as coordinators would, and has outcomes refuse what comes too late."""
-        promises = self.promises
-        for txn in promises.live:
-            promises.ending[txn] = Action.ABORT
-        for txn, action in promises.ending.items():
-            await topic.end(txn, action)
-            late = Run([b"0"], txn=txn)
-            refused = False
-            try:
-                topic.ledger.append(late, None)
-            except TransactionNotAllowed:
-                refused = True
-            assert refused, f"{txn} is over, and takes messages"
-            await self._refuse_the_other(topic, txn, action)
-        assert not topic.ledger.use_transactions().open
-        assert topic.ledger.read_limit() == topic.ledger.last_confirmed
-
-    @staticmethod
-    async def _refuse_the_other(topic: Topic, txn: TxnId, action: Action) -> None:
-        other = Action.ABORT if action is Action.COMMIT else Action.COMMIT
-        done: asyncio.Future[MagnetarError | None] = asyncio.get_running_loop().create_future()
-        transactions = topic.ledger.use_transactions()
-        transactions.end(txn, other, -1, done.set_result)
-        error = await done
-        assert isinstance(error, InvalidTxnStatus) or transactions.outcome(txn) is None

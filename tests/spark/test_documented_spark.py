@@ -28,7 +28,7 @@ FOLLOWED = (
     "Typed values",
     "Jobs",
 )
-JOB_SECONDS_MAX = 200
+JOB_SECONDS_MAX = 600
 
 
 def blocks(section: str) -> list[tuple[str, str]]:

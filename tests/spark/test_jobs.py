@@ -159,6 +159,7 @@ def test_compact_writes_the_latest_value_of_each_key_and_replaces_what_it_wrote_
     assert not first & {path.name for path in to.glob("*.parquet")}
 
 
+@pytest.mark.full
 def test_a_compaction_of_no_keys_leaves_columns_and_no_row(spark: SparkSession, tmp_path: Path) -> None:
     columns = ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items())
     messages = spark.createDataFrame([], columns)

@@ -96,6 +96,7 @@ def test_a_listing_takes_a_request_for_a_thousand_objects_and_not_one_for_each_d
     assert asked == ["list_objects_v2"] * 2
 
 
+@pytest.mark.full
 def test_a_large_file_goes_in_pieces(store: ObjectStore, s3: S3, tmp_path: Path) -> None:
     local = tmp_path / "large"
     with local.open("wb") as file:

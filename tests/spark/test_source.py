@@ -27,7 +27,7 @@ Read = Callable[..., DataFrame]
 Offload = Callable[..., None]
 
 
-@pytest.fixture(params=["format", "native"])
+@pytest.fixture(params=["format", pytest.param("native", marks=pytest.mark.full)])
 def read(request: pytest.FixtureRequest, spark: SparkSession, server: SparkServer) -> Read:
     """Reads the same in both ways."""
     magnetar.spark.register(spark)
@@ -241,6 +241,7 @@ def test_spark_pushes_filters_and_columns_into_offloaded_files(
     assert frame.count() == sum(number % 7 == 3 for number in range(100))
 
 
+@pytest.mark.full
 def test_pushed_filters_leave_out_what_cannot_match_and_nothing_else(
     spark: SparkSession, table: Read, half: Half
 ) -> None:

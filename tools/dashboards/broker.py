@@ -361,6 +361,56 @@ _LOAD: Final = Row(
     ),
 )
 
+_COORDINATOR_LEGEND: Final = "coordinator {{coordinator_id}}"
+
+
+def _by_coordinator(metric: str) -> tuple[Query, ...]:
+    return (Query(f"max by (coordinator_id) ({metric}{{{_BROKERS}}})", _COORDINATOR_LEGEND),)
+
+
+_TRANSACTIONS: Final = Row(
+    "Transactions (empty without coordinators)",
+    (
+        Panel(
+            title="Open transactions",
+            help="Transactions of each coordinator that have not ended.",
+            unit="short",
+            queries=_by_coordinator("pulsar_txn_active_count"),
+            width=6,
+        ),
+        Panel(
+            title="Transactions",
+            help="Transactions a second that began, and that ended, by outcome; a timeout is an abort, too.",
+            unit="cps",
+            queries=tuple(
+                Query(summed_rate(f"pulsar_txn_{name}_total", _BROKERS), text)
+                for name, text in (
+                    ("created", "begun"),
+                    ("committed", "committed"),
+                    ("aborted", "aborted"),
+                    ("timeout", "timed out"),
+                )
+            ),
+            width=6,
+        ),
+        Panel(
+            title="Oldest open transaction",
+            help="Age of the oldest transaction of each coordinator that has not ended.",
+            unit="s",
+            queries=_by_coordinator("magnetar_txn_oldest_seconds"),
+            limits=(Limit(3600, "red"),),
+            width=6,
+        ),
+        Panel(
+            title="Unconfirmed ends",
+            help="Topics that have not confirmed the end of a transaction of each coordinator yet.",
+            unit="short",
+            queries=_by_coordinator("magnetar_txn_unconfirmed_ends"),
+            width=6,
+        ),
+    ),
+)
+
 BROKER: Final = Dashboard(
     name="broker",
     title="Brokers",
@@ -372,6 +422,7 @@ BROKER: Final = Dashboard(
         _REFUSED,
         _LEDGERS,
         _LOAD,
+        _TRANSACTIONS,
         processes(_BROKERS),
     ),
 )

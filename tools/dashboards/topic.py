@@ -277,9 +277,41 @@ _STORED: Final = Row(
             unit="short",
             queries=(
                 Query(f"sum(pulsar_compaction_succeed_count{{{_TOPICS}}})", "succeeded"),
-                Query(f"sum(pulsar_compaction_failed_count{{{_TOPICS}}})", "failed"),
+                Query(f"sum(pulsar_compaction_failed_count{{{_TOPICS}}}) or vector(0)", "failed"),
                 Query(f"sum(pulsar_compaction_removed_event_count{{{_TOPICS}}})", "messages left out"),
             ),
+        ),
+    ),
+)
+
+_TRANSACTIONS: Final = Row(
+    "Transactions (empty where there are none)",
+    (
+        _panel(
+            "Open",
+            "short",
+            _by_topic("pulsar_txn_tb_active_total"),
+            "Transactions with messages or acknowledgements in the topic that have not ended there.",
+        ),
+        Panel(
+            title="Ended",
+            help="Transactions a second that ended in the topics, by outcome.",
+            unit="cps",
+            queries=(
+                Query(
+                    f"sum(rate(pulsar_txn_tb_committed_total{{{_TOPICS}}}[$__rate_interval]))", "committed"
+                ),
+                Query(f"sum(rate(pulsar_txn_tb_aborted_total{{{_TOPICS}}}[$__rate_interval]))", "aborted"),
+            ),
+        ),
+        Panel(
+            title="Held back for",
+            help="Age of the transaction that a topic's consumers wait for.",
+            unit="s",
+            queries=(
+                Query(f"max by ({_EACH}) (magnetar_txn_tb_blocked_seconds{{{_TOPICS}}})", _TOPIC_LEGEND),
+            ),
+            limits=(Limit(600, "red"),),
         ),
     ),
 )
@@ -305,5 +337,5 @@ TOPIC: Final = Dashboard(
             many=True,
         ),
     ),
-    rows=(_MESSAGES, _SUBSCRIPTIONS, _STORED),
+    rows=(_MESSAGES, _SUBSCRIPTIONS, _STORED, _TRANSACTIONS),
 )

@@ -15,3 +15,17 @@ def size_text(count: float) -> str:
 def ms_text(seconds: float) -> str:
     """Return a duration as readable text."""
     return f"{seconds * 1000:.3g} ms"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a long duration as readable text, in its two largest units."""
+    whole = int(seconds)
+    for unit, size, smaller, part in (
+        ("d", 86_400, "h", 3_600),
+        ("h", 3_600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {unit} {rest} {smaller}" if rest else f"{whole // size} {unit}"
+    return f"{seconds:.3g} s"

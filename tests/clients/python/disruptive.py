@@ -73,7 +73,7 @@ def moved(scene: Scene) -> None:
         until(lambda count=count: traffic.tried() >= count, f"{count} sends have ended", 20)  # type: ignore[misc]
         scene.ask("move", scene.topic())
     traffic.release()
-    traffic.wait(25)
+    traffic.wait(75)
     expect_equal(traffic.failed, {}, "failed sends")
     expect_equal(list(dict.fromkeys(traffic.received)), list(range(COUNT)), "order of the first deliveries")
 
@@ -83,6 +83,6 @@ def killed(scene: Scene) -> None:
     until(lambda: traffic.tried() >= 100, "100 sends have ended", 20)
     scene.ask("kill", scene.topic())
     traffic.release()
-    traffic.wait(40)
+    traffic.wait(75)
     late = [number for number in traffic.failed if number >= COUNT - 50]
     expect(not late, f"sends fail long after the kill: {late} {traffic.failed}")

@@ -22,7 +22,7 @@ import pulsar
 from tests.clients.catalogue import BY_NAME
 
 CALM_SECONDS = 30.0
-DISRUPTIVE_SECONDS = 60.0
+DISRUPTIVE_SECONDS = 180.0
 RECEIVE_MILLISECONDS = 10_000
 SILENCE_MILLISECONDS = 300
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -31,6 +31,19 @@ LATEST = pulsar.InitialPosition.Latest
 
 class Lacks(Exception):
     """Raised by a scenario whose feature the library does not have."""
+
+
+class _Client(pulsar.Client):  # type: ignore[misc]
+    def create_producer(self, *arguments: Any, **settings: Any) -> Any:
+        """Create a producer; again where the library returned one without its implementation.
+
+        Version 3.1.0 does so on a busy machine: its thread wakes before the result is stored. Such a producer
+        has no topic, and every send fails with ProducerNotInitialized without reaching the service.
+        """
+        producer = super().create_producer(*arguments, **settings)
+        if not producer.topic():
+            producer = super().create_producer(*arguments, **settings)
+        return producer
 
 
 class Scene:
@@ -47,7 +60,7 @@ class Scene:
 
     def new_client(self) -> Any:
         """Connect once more, for what one client would not do twice."""
-        client = pulsar.Client(
+        client = _Client(
             self.url,
             operation_timeout_seconds=20,
             logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),

@@ -158,6 +158,7 @@ def test_the_same_producer_with_a_higher_epoch_replaces_itself(endpoint: Endpoin
         old.expect("pong")
 
 
+@pytest.mark.full
 def test_a_dead_holder_of_a_name_is_replaced(endpoint: Endpoint, topic: str) -> None:
     """A client that comes back after a network cut gets its name although the old connection still stands."""
     name = "ghost-" + topic[-8:]

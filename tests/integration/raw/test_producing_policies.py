@@ -36,6 +36,7 @@ def namespace(endpoint: Endpoint) -> str:
     return name
 
 
+@pytest.mark.full
 def test_deduplication_is_switched_by_a_topics_policy(server: StandaloneServer, topic: str) -> None:
     with line(server.endpoint) as c:
         c.open_producer(topic, producer_name="raw")

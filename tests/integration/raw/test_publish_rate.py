@@ -46,6 +46,7 @@ def test_a_burst_is_taken_whole_and_the_connection_lives_through_its_wait(
         assert payloads(c.expect_messages(200)) == numbered(200)
 
 
+@pytest.mark.full
 def test_the_rate_of_the_broker_is_shared_by_its_topics(server: StandaloneServer, topic: str) -> None:
     server.stop()
     topic_rate = server.settings.pop("maxPublishRatePerTopicInMessages")

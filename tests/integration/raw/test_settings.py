@@ -109,6 +109,7 @@ def test_the_unacked_limit_is_not_for_exclusive_consumers(endpoint: Endpoint, to
         assert payloads(c.expect_messages(40)) == numbered(40)
 
 
+@pytest.mark.full
 def test_nothing_is_created_automatically_when_that_is_off(server: StandaloneServer, topic: str) -> None:
     with line(server.endpoint) as c:
         c.open_producer(topic)

@@ -12,6 +12,7 @@ from magnetar.common.errors import LogFull
 from magnetar.common.naming.position import EARLIEST
 from magnetar.ledger.managed_ledger import DeduplicationSnapshot
 
+from tests.examples import examples
 from tests.unit.broker.topics.fakes import FakePeer, FakeTopic
 
 
@@ -167,6 +168,6 @@ class JudgementMachine(RuleBasedStateMachine):
 
 
 TestPublishing = PublishingMachine.TestCase
-TestPublishing.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestPublishing.settings = settings(max_examples=examples(60), stateful_step_count=20, deadline=None)
 TestJudgement = JudgementMachine.TestCase
-TestJudgement.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestJudgement.settings = settings(max_examples=examples(60), stateful_step_count=20, deadline=None)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 
+from tests.examples import examples
 from tests.unit.broker.dispatch.test_failover import Fake
 
 TOPIC = "persistent://public/default/orders"
@@ -38,7 +39,7 @@ def check_shares(data: st.DataObject) -> None:
     assert max(of_best) - min(of_best) <= 1, Counter(shares)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_partitions_spread_evenly_over_the_best_level(data: st.DataObject) -> None:
     check_shares(data)
@@ -55,8 +56,8 @@ def test_another_choice_would_be_noticed(fault: str, monkeypatch: pytest.MonkeyP
             choose(self)
 
     monkeypatch.setattr(FailoverDispatcher, "_choose", mutant)
-    noticing = settings(max_examples=200, deadline=None, phases=[Phase.generate], report_multiple_bugs=False)(
-        given(data=st.data())(check_shares)
-    )
+    noticing = settings(
+        max_examples=examples(200), deadline=None, phases=[Phase.generate], report_multiple_bugs=False
+    )(given(data=st.data())(check_shares))
     with pytest.raises(AssertionError):
         noticing()

@@ -17,6 +17,7 @@ from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.types.key_shared.key_shared import KeySharedDelivery
 from magnetar.broker.subscriptions.types.subscription_type import SubType
 
+from tests.examples import examples
 from tests.unit.broker.subscriptions.serving import READ_S, Client, Message, Serving, client_of
 
 KEYS = [f"key-{number}" for number in range(7)]
@@ -403,7 +404,7 @@ class LimitedMachine(KeySharedMachine):
 
 
 TestKeyShared = KeySharedMachine.TestCase
-TestKeyShared.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestKeyShared.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestOutOfOrder = OutOfOrderMachine.TestCase
 TestOutOfOrder.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
 TestSticky = StickyMachine.TestCase

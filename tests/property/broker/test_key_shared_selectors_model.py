@@ -13,6 +13,7 @@ from magnetar.broker.dispatch.key_shared.sticky_key import slot_of_key
 from magnetar.broker.dispatch.key_shared.sticky_ranges import StickyRanges
 from magnetar.common.errors import ConsumerAssignFailed
 
+from tests.examples import examples
 from tests.unit.broker.dispatch.key_shared.fakes import Fake
 
 POINTS = 5
@@ -178,7 +179,7 @@ class StickyRangesMachine(Machine):
         )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(names=st.permutations([f"worker-{number}" for number in range(24)]), count=st.integers(2, 24))
 def test_shares_are_fair_whatever_the_names_and_the_order_of_joining(names: list[str], count: int) -> None:
     """With 100 points each, a tenth of a share is the usual difference."""

@@ -14,6 +14,7 @@ from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.types.subscription_type import SubType
 
+from tests.examples import examples
 from tests.property.broker.shares import Shares
 from tests.unit.broker.subscriptions.serving import Client, Message, Serving, client_of
 
@@ -107,4 +108,4 @@ class KeySharedTurnsMachine(RuleBasedStateMachine):
 
 
 TestKeySharedTurns = KeySharedTurnsMachine.TestCase
-TestKeySharedTurns.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestKeySharedTurns.settings = settings(max_examples=examples(60), stateful_step_count=20, deadline=None)

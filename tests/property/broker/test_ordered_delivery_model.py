@@ -16,6 +16,7 @@ from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.common.errors import ConsumerBusy
 
+from tests.examples import examples
 from tests.unit.broker.subscriptions.serving import READ_S, Client, Message, Serving, client_of
 
 DELAY_S = 1.0
@@ -253,4 +254,4 @@ class FailoverMachine(OrderedMachine):
 TestExclusive = OrderedMachine.TestCase
 TestExclusive.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestFailover = FailoverMachine.TestCase
-TestFailover.settings = settings(max_examples=100, stateful_step_count=20, deadline=None)
+TestFailover.settings = settings(max_examples=examples(100), stateful_step_count=20, deadline=None)

@@ -17,6 +17,7 @@ from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.types.subscription_type import SubType
 
+from tests.examples import examples
 from tests.property.broker.shares import Shares
 from tests.unit.broker.subscriptions.serving import READ_S, Client, Message, Serving, client_of
 
@@ -381,4 +382,4 @@ class SharedMachine(RuleBasedStateMachine):
 
 
 TestShared = SharedMachine.TestCase
-TestShared.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestShared.settings = settings(max_examples=examples(100), stateful_step_count=25, deadline=None)

@@ -13,6 +13,8 @@ from magnetar.ledger.managed_ledger.ack_state import AckState
 from magnetar.ledger.managed_ledger.cursor_records import ack_changes, read_acks
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 
+from tests.examples import examples
+
 LEDGERS = st.integers(2, 9)
 ENTRIES = st.integers(0, 14)
 BATCH = 4
@@ -190,4 +192,4 @@ class AckStateMachine(RuleBasedStateMachine):
 
 
 TestAckStateModel = AckStateMachine.TestCase
-TestAckStateModel.settings = settings(max_examples=150, stateful_step_count=40)
+TestAckStateModel.settings = settings(max_examples=examples(150), stateful_step_count=40)

@@ -15,6 +15,7 @@ from magnetar.common.wire.messages import MessageFramer
 from magnetar.common.wire.receipts import receipts
 from magnetar.common.wire.varint import decode_varint, encode_varint
 
+from tests.examples import examples
 from tests.property.wire.strategies import UINT64
 
 ENTRY_IDS = UINT64.filter(lambda value: value < 2**63)
@@ -26,7 +27,7 @@ def test_a_varint_decodes_to_what_it_encodes(value: int) -> None:
     assert decode_varint(encode_varint(value)) == value
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(UINT64, UINT64, ENTRY_IDS, st.lists(st.tuples(UINT64, st.one_of(st.just(0), UINT64)), max_size=20))
 def test_receipts_equal_protobuf_s(
     producer_id: int, ledger_id: int, first_entry_id: int, ids: list[tuple[int, int]]
@@ -46,7 +47,7 @@ def test_receipts_equal_protobuf_s(
     assert receipts(producer_id, ledger_id, first_entry_id, sequences, highest_ids) == b"".join(expected)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     consumer_id=UINT64,
     ledger_id=UINT64,

@@ -9,6 +9,7 @@ from magnetar.common.wire.connection import ServerConnection
 from magnetar.common.wire.events import Event, SendRun
 from magnetar.common.wire.frame import FrameDecoder
 
+from tests.examples import examples
 from tests.property.wire.reference import flatten, read
 from tests.property.wire.strategies import STREAMS, cut, send_series
 
@@ -26,13 +27,13 @@ def events_of(pieces: list[bytes]) -> tuple[list[Event], ProtocolError | None]:
     return events, None
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(STREAMS)
 def test_the_hand_parser_reads_what_protobuf_reads(data: bytes) -> None:
     assert flatten(ServerConnection().receive_data(data)) == read(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(STREAMS, CUTS)
 def test_frames_cut_anywhere_give_the_same_events(data: bytes, cuts: list[int]) -> None:
     events, error = events_of(cut(data, cuts))
@@ -48,14 +49,14 @@ def test_frames_that_come_byte_by_byte_give_the_same_events(data: bytes) -> None
     assert flatten(events) == read(data)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(send_series())
 def test_consecutive_sends_of_a_producer_in_one_chunk_are_one_run(data: bytes) -> None:
     (run,) = ServerConnection().receive_data(data)
     assert isinstance(run, SendRun)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(send_series(), st.data())
 def test_a_flipped_bit_in_an_entry_never_gets_through(data: bytes, choice: st.DataObject) -> None:
     entries = [flat[-1] for flat in read(data)]
@@ -69,7 +70,7 @@ def test_a_flipped_bit_in_an_entry_never_gets_through(data: bytes, choice: st.Da
     assert {flat[-1] for flat in sends} <= set(entries)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.one_of(st.binary(max_size=200), STREAMS), st.data())
 def test_garbage_raises_nothing_but_a_protocol_error(data: bytes, choice: st.DataObject) -> None:
     damaged = bytearray(data)
@@ -83,7 +84,7 @@ def test_garbage_raises_nothing_but_a_protocol_error(data: bytes, choice: st.Dat
     assert flatten(whole) == flatten(events_of(pieces)[0])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.one_of(st.binary(max_size=200), STREAMS), CUTS)
 def test_the_decoder_of_clients_raises_nothing_but_a_protocol_error_either(
     data: bytes, cuts: list[int]
@@ -96,7 +97,7 @@ def test_the_decoder_of_clients_raises_nothing_but_a_protocol_error_either(
         pass
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(send_series(), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 def test_lengths_that_lie_are_refused_or_wait_for_more_within_the_limit(
     data: bytes, total_size: int, command_size: int

@@ -137,12 +137,20 @@ def test_a_supplier_gives_the_secret_for_each_connection_and_challenge() -> None
             authChallenge=CommandAuthChallenge(challenge=AuthData(auth_method_name="token")),
         )
         connected = first.answers["connect"]
+        responded = asyncio.Event()
+
+        def note_response(_: object) -> bytes:
+            responded.set()
+            return b""
+
+        first.answers["authResponse"] = note_response
         first.answers["connect"] = lambda command: connected(command) + encode_command(challenge)
         client = Client(
             ClientOptions(service_url=first.url, auth_method="token", auth_data=lambda: next(secrets))
         )
         try:
             await publish(client, [b"x"])
+            await responded.wait()
         finally:
             await client.close()
         assert [command.auth_data for command in first.of("connect")] == [b"first"]

@@ -53,6 +53,7 @@ def test_ports_in_use_are_refused_before_metadata_is_asked() -> None:
             )
 
 
+@pytest.mark.full
 def test_metadata_that_does_not_answer_is_a_reason_not_to_start() -> None:
     ports = ("brokerServicePort=0", "webServicePort=0")
     with pytest.raises(CannotStart, match=r"metadata: .*127\.0\.0\.1:1"):

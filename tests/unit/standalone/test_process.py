@@ -47,3 +47,16 @@ def test_loaded_objects_are_frozen_and_collections_are_rare() -> None:
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)
+
+
+def test_modules_loaded_later_are_frozen_where_those_of_the_start_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    process.freeze_what_was_loaded_later()
+    assert frozen == []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 1)
+    process.freeze_what_was_loaded_later()
+    assert frozen == [True]

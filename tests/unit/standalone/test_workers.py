@@ -123,6 +123,7 @@ def test_workers_serve_at_their_addresses_and_stop_together(tmp_path: Path) -> N
     asyncio.run(scenario())
 
 
+@pytest.mark.full
 def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     async def scenario() -> None:
         made = config()

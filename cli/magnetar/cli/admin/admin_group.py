@@ -21,7 +21,6 @@ NOT_HERE: Final = {
     "sink": "connectors are not part of Magnetar: run them with Kafka Connect or a job of your own",
     "packages": "packages belong to functions, which are not part of Magnetar",
     "proxy-stats": "there is no separate proxy: connect to brokers",
-    "transactions": "this version has no transactions",
     "resourcegroups": "this version has no resource groups; limit rates with `namespaces set-publish-rate`",
     "documents": "docs/cli.md lists all commands",
 }

@@ -176,6 +176,12 @@ def _quotas() -> click.Group:
     return quotas
 
 
+def _transactions() -> click.Group:
+    from magnetar.cli.admin.transactions import transactions
+
+    return transactions
+
+
 admin.add_command(LazyGroup("bookies", _bookies, "Manage bookies and show auto-recovery."))
 admin.add_command(LazyGroup("clusters", _clusters, "Manage clusters, their URLs and failure domains."))
 admin.add_command(LazyGroup("brokers", _brokers, "Manage brokers and their dynamic settings."))
@@ -228,6 +234,13 @@ admin.add_command(
     )
 )
 admin.add_command(LazyGroup("schemas", _schemas, "Manage the schema versions of topics."))
+admin.add_command(
+    LazyGroup(
+        "transactions",
+        _transactions,
+        "Show transactions, their coordinators and participants, and abort them.",
+    )
+)
 admin.add_command(LazyGroup("topicPolicies", _topic_policies, "Manage the policies of single topics."))
 for old_name, load in (
     ("persistent", _all_of_topics),

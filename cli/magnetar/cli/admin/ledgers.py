@@ -29,6 +29,7 @@ from magnetar.common.security.services.credentials import loaded
 from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.ledger_catalog import LedgerCatalog
+from magnetar.ledger.managed_ledger.lost_segments import lost_segments
 from magnetar.ledger.quorum.config import QuorumConfig
 from magnetar.ledger.quorum.placement import Placement
 from magnetar.ledger.quorum.quarantine import Quarantine
@@ -43,12 +44,13 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 STUCK: Final = ("ledger", "confirmed_until", "found_until", "bookies_in_doubt", "could_be_lost")
+LOST: Final = ("topic", "ledger", "first", "last", "entries")
 DECISIONS: Final = ("ledger", "ended_at", "confirmed_until", "when", "by", "reason", "bookies_said")
 
 
 @click.group()
 def ledgers() -> None:
-    """Close ledgers whose recovery is stuck, and list such decisions."""
+    """Close ledgers whose recovery is stuck, list such decisions, and list lost ledgers."""
 
 
 @ledgers.command()
@@ -72,6 +74,33 @@ def stuck(target: Target, bookies: BookieOptions) -> None:
                             rows.append(_stuck_row(found))
         show_rows(target, f"Ledgers with a stuck recovery: {len(rows)}", STUCK, rows)
         return 0
+
+    with_metadata(target, run)
+
+
+@ledgers.command()
+@click.pass_obj
+def lost(target: Target) -> None:
+    """List segments of compacted views whose ledgers are gone; exit with 1 if there are any.
+
+    The next compaction of the topic makes a segment anew if the topic still has all messages from there on.
+    Until then readers of the view get an error. Read-only.
+    """
+
+    async def run(metadata: MetadataStore, keys: Keys) -> int:
+        found = await lost_segments(metadata, keys)
+        rows: list[Row] = [
+            {
+                "topic": each.topic,
+                "ledger": each.ledger_id,
+                "first": "" if each.first is None else str(each.first),
+                "last": "" if each.last is None else str(each.last),
+                "entries": each.entries,
+            }
+            for each in found
+        ]
+        show_rows(target, f"Lost segments of compacted views: {len(rows)}", LOST, rows)
+        return 1 if found else 0
 
     with_metadata(target, run)
 

@@ -224,6 +224,12 @@ class LedgerStore(Protocol):
         """
         ...
 
+    async def disk_usage(self, copies: int) -> float | None:
+        """Returns the used share (0 to 1) of the disks that new entries of so many copies would go to: of the
+        fullest one, if the emptiest are chosen. None if too few disks are known.
+        """
+        ...
+
     def obstacle(self, ack_quorum: int) -> Obstacle | None:
         """Returns the reason why nothing can be stored now with this ack quorum; None while writes work as
         far as is known.

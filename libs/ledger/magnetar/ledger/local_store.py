@@ -50,6 +50,7 @@ class LocalLedgerStore:
         self._metadata = metadata
         self._catalog = LedgerCatalog(metadata, keys, clock, rng)
         self._lock = lock
+        self._disk = disk
         self._writers: dict[LedgerRef, LocalLedgerWriter] = {}
         # One bound method each for all writers: otherwise every idle topic would have its own.
         self._commit_closed = self._catalog.commit_closed
@@ -132,6 +133,11 @@ class LocalLedgerStore:
         self.log.forget(ref)
         if writer is not None:
             writer.fenced()
+
+    async def disk_usage(self, copies: int) -> float | None:
+        """See `LedgerStore.disk_usage`. There is one disk, whatever the number of copies."""
+        total = self._disk.total_bytes()
+        return 1 - self._disk.free_bytes() / total if total else None
 
     def obstacle(self, ack_quorum: int) -> Obstacle | None:
         """Returns the obstacle; see `LedgerStore.obstacle`. There is one copy, whatever the quorum."""

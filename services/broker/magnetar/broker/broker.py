@@ -46,7 +46,9 @@ from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.watch.topic_lists import TopicLists
+from magnetar.broker.transactions.administration import Administration
 from magnetar.broker.transactions.coordinator_topic import IN_A_CLUSTER, IN_A_STANDALONE
+from magnetar.broker.transactions.coordinator_views import CoordinatorViews
 from magnetar.broker.transactions.transactions import Transactions
 from magnetar.broker.transport.listener import Listener
 from magnetar.common.errors import MagnetarError, OwnershipLost, ServiceNotReady
@@ -448,6 +450,12 @@ class Broker:
     async def partitions(self, name: TopicName) -> int:
         """Returns the number of partitions of a topic; 0 when it is not partitioned."""
         return await self._registry.partitions(name)
+
+    @property
+    def coordinators(self) -> CoordinatorViews | None:
+        """The transaction coordinators of the cluster, for the admin API; None with transactions off."""
+        found = self.transactions.coordinators
+        return None if found is None else Administration(found, self._metadata, self._keys)
 
     async def lookup(self, name: TopicName, listener: str = "") -> ServiceUrls:
         """Returns the addresses of the topic's broker, for clients of the given advertised listener.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.blocking import BlockingPool
+from magnetar.standalone.process import freeze_what_was_loaded_later
 
 if TYPE_CHECKING:  # without a TLS port there is no use for it
     from magnetar.common.security.tls.accepting import PortTls
@@ -84,6 +85,7 @@ class LazyHttp:
             self._edge = make()
             for listening, tls in sockets.items():
                 await self._edge.start(listening, tls)
+            freeze_what_was_loaded_later()
         except Exception:
             _log.exception("the HTTP port cannot be served")
             for listening in sockets:

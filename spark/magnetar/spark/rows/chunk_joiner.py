@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.pulsar_pb2 import NONE, CompressionType, MessageMetadata
 from magnetar.ledger.cold.entry_envelope import decode_envelope
-from magnetar.ledger.cold.payload_codecs import decompress
+from magnetar.ledger.payload_codecs import decompress
 
 CHUNKS_MAX: Final = 10_000
 """Chunks of one message."""

@@ -94,7 +94,14 @@ func topics(c *checks, client pulsaradmin.Client) {
 			func() error { return s.ResetCursorToMessageID(parts, "all", utils.Earliest) },
 			func() error { return s.ExpireMessages(parts, "all", 1) },
 			func() error { return s.ExpireAllMessages(parts, 1) },
-			func() error { return same([]string{"all"}, func() ([]string, error) { return s.List(parts) }) },
+			func() error {
+				// The namespace has a compaction threshold by now, so that __compaction is listed beside it.
+				found, err := s.List(parts)
+				if err != nil {
+					return err
+				}
+				return that(slices.Contains(found, "all"), fmt.Sprintf("found %v", found))
+			},
 		)
 	})
 	c.check("unload a partitioned topic", func() error { return t.Unload(parts) })

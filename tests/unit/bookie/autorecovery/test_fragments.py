@@ -14,6 +14,8 @@ from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END
 from magnetar.ledger.quorum.striping import Striping
 
+from tests.examples import examples
+
 BOOKIES = ["a", "b", "c", "d", "e", "f"]
 
 
@@ -56,7 +58,7 @@ def lacking(value: LedgerMetadata, lost: set[str]) -> set[tuple[int, str]]:
     return found
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(ledgers(), st.sets(st.sampled_from(BOOKIES), max_size=3))
 def test_doing_all_of_a_plan_leaves_nothing_lacking(value: LedgerMetadata, lost: set[str]) -> None:
     up = set(BOOKIES) - lost | {"spare1", "spare2", "spare3", "spare4"}
@@ -88,7 +90,7 @@ def test_doing_all_of_a_plan_leaves_nothing_lacking(value: LedgerMetadata, lost:
         assert plan.is_empty
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(ledgers(), st.sets(st.sampled_from(BOOKIES), max_size=2), st.sets(st.sampled_from(BOOKIES)))
 def test_a_plan_is_empty_only_when_nothing_is_lacking(
     value: LedgerMetadata, lost: set[str], up: set[str]

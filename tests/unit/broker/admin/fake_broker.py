@@ -26,6 +26,7 @@ from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.compaction_state import NEVER_COMPACTED, CompactionState
+from magnetar.broker.topics.transaction_figures import NO_TRANSACTIONS, TransactionFigures
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.values import Namespace, PartitionedTopic, Tenant, encode
@@ -72,6 +73,8 @@ class FakeTopic:
     storage_entries: int = 0
     offloaded_bytes: int = 0
     compaction: CompactionState = NEVER_COMPACTED
+    transactions: TransactionFigures = NO_TRANSACTIONS
+    blocked_by_transaction_s: float = 0.0
     compacted_entries: int = 0
     compacted_bytes: int = 0
     backlog_bytes: int = 0
@@ -79,6 +82,10 @@ class FakeTopic:
     delayed_index_bytes: int = 0
     producers: dict[str, Any] = field(default_factory=dict)
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
+    compacting: FakeSubscription | None = None
+
+    def compaction_subscription(self) -> FakeSubscription | None:
+        return self.compacting
 
 
 def authorizer() -> Authorizer:
@@ -120,6 +127,7 @@ class FakeBroker:
     dynamic_config: Any = None
     cluster: Any = None
     bundle_moves: Any = None
+    coordinators: Any = None
     topics_elsewhere: Any = None
     metadata_url: str = "sqlite:data/metadata.sqlite"
     started_ms: int = 1_600_000_000_000
@@ -209,6 +217,8 @@ class Http:
     store: SqliteMetadataStore
     client: aiohttp.ClientSession
     base: str
+    root: str = "/admin/v2"
+    """The beginning of the paths of `send`, `ask` and `reason`."""
 
     async def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         async with self.client.request(method, URL(f"{self.base}{path}", encoded=True)) as response:
@@ -217,7 +227,7 @@ class Http:
     async def send(self, method: str, path: str, body: object = None) -> tuple[int, str]:
         """Status and text of a call with a JSON body; bytes go out as they are."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        url = URL(f"{self.base}/admin/v2{path}", encoded=True)
+        url = URL(f"{self.base}{self.root}{path}", encoded=True)
         headers = {"Content-Type": "application/json"}
         request = self.client.request(method, url, data=data, headers=headers, allow_redirects=False)
         async with request as response:

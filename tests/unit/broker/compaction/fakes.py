@@ -43,6 +43,7 @@ class FakeView:
 
     async def run(self, limit: Position, settings: CompactionSettings, progress: CompactionProgress) -> Any:
         progress.entries_read = 12_345
+        progress.writes.add(7.5)
         self.asked.append((limit, settings))
         self._ended = asyncio.get_running_loop().create_future()
         return await self._ended

@@ -23,6 +23,9 @@ def test_a_view_and_a_threshold_are_named() -> None:
     text = explain(topic)
     assert "The compacted view ends at 7:9 and has 1,234 entries." in text
     assert "beyond the threshold of 1,000,000 bytes" in text
+    assert "amaged" not in text
+    topic.view.figures = ViewFigures(3, 4, 1_234, damaged=1)
+    assert "Damaged or lost segments: 1 of 4; the next compaction makes them anew if" in explain(topic)
 
 
 def test_each_state_of_a_run_has_its_sentence() -> None:

@@ -13,7 +13,7 @@ from magnetar.broker.topics.compaction_state import NEVER_COMPACTED, CompactionS
 from magnetar.common.errors import LogFull, ServiceNotReady
 from magnetar.common.naming.position import Position
 from magnetar.common.runtime.task_owner import TaskOwner
-from magnetar.ledger.compacted.figures import CompactionResult, ViewFigures
+from magnetar.ledger.compacted.figures import CompactionResult, ViewFigures, WriteTimes
 from magnetar.ledger.compacted.settings import CompactionLimits
 from structlog.testing import capture_logs
 
@@ -73,6 +73,12 @@ def test_a_run_gets_the_settings_and_its_result_is_kept() -> None:
         assert (state.removed, state.removed_total, state.succeeded, state.failed) == (4, 4, 1, 0)
         assert (state.succeeded_ms, state.duration_ms) == (1_001, 1_000)
         assert (state.read_rate, state.write_rate) == (100.0, 50.0)
+        assert start(service, topic)
+        await settled(tasks)
+        topic.view.end(LogFull("the disk is full"))
+        await settled(tasks)
+        assert state.writes == WriteTimes([0, 0, 0, 2, 0, 0, 0, 0, 0, 0], 15.0), "of failed runs too"
+        assert NEVER_COMPACTED.writes == WriteTimes()
         assert NEVER_COMPACTED.succeeded == 0, "the shared state stays as it is"
 
     limits = CompactionLimits(memory_bytes=1 << 20, bytes_per_second=7)

@@ -23,7 +23,8 @@ def test_each_cause_is_named_and_a_free_subscription_has_none() -> None:
         explain([free], 5, reading=False, unacked_limit_reached=True),
         explain([stuck, stuck], 5, reading=False, unacked_limit_reached=False),
         explain([free], 5, reading=True, unacked_limit_reached=False, throttled_by="the topic"),
-        explain([free], 5, reading=True, unacked_limit_reached=False),
+        explain([free], 5, reading=True, unacked_limit_reached=False, waits_for="transaction (0,0)"),
+        explain([free], 5, reading=False, unacked_limit_reached=False, waits_for="transaction (0,0)"),
     ]
     causes = [
         "nothing to deliver",
@@ -32,6 +33,7 @@ def test_each_cause_is_named_and_a_free_subscription_has_none() -> None:
         "no permits",
         "throttled by the dispatch rate of the topic",
         "storage",
+        "waits for transaction (0,0)",
     ]
     for text, cause in zip(explained, causes, strict=True):
         assert text is not None

@@ -25,6 +25,7 @@ from magnetar.common.security.authentication.provider import Refusal
 from magnetar.common.security.identity import Credential, Identity
 from magnetar.common.wire import pulsar_pb2 as pb
 
+from tests.examples import examples
 from tests.unit.broker.handlers.bare_services import bare_services
 
 OLD, FRESH, OTHER, PROXY = b"old", b"fresh", b"other", b"proxy"
@@ -402,7 +403,7 @@ COMMANDS = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(sorted(COMMANDS)), st.booleans()), max_size=8), st.booleans())
 def test_no_sequence_of_commands_connects_without_an_accepted_credential(
     steps: list[tuple[str, bool]], authorization: bool

@@ -10,7 +10,10 @@ from magnetar.broker.config import MetricsConfig
 from magnetar.broker.metrics.page import MetricsPage
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.subscriptions.limits.dispatch_rate import MESSAGES, OF_BROKER, OF_TOPIC
+from magnetar.broker.topics.compaction_state import CompactionState
+from magnetar.broker.topics.transaction_figures import TransactionFigures
 from magnetar.common.runtime.work_slices import SLICE_S
+from magnetar.ledger.compacted.figures import WriteTimes
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.broker.admin.fake_broker import FakeBroker, FakeSubscription
@@ -49,6 +52,27 @@ def value(text: str, name: str, labels: Labels) -> float:
 
 def page(of: FakeBroker) -> str:
     return "".join(MetricsPage(of).render())
+
+
+def test_a_compacted_topic_shows_how_long_its_pages_took_to_write() -> None:
+    made = broker()
+    made.load("t").compaction = CompactionState(writes=WriteTimes([3, 0, 1, 0, 0, 0, 0, 0, 0, 2], 4_321.5))
+    made.load("never")
+    shown = {
+        name.removeprefix("pulsar_compaction_latency_"): count
+        for (name, labels), count in samples(page(made)).items()
+        if name.startswith("pulsar_compaction_latency_") and dict(labels) == TOPIC
+    }
+    assert shown == {"le_0_5": 3, "le_5": 1, "overflow": 2, "count": 6, "sum": 4_321.5}
+
+
+def test_what_is_not_compacted_yet_is_the_backlog_of_a_subscription() -> None:
+    made = broker()
+    made.load("t").compacting = FakeSubscription(entries_behind=7)
+    made.load("other")
+    name = "pulsar_subscription_back_log"
+    found = {labels: count for (metric, labels), count in samples(page(made)).items() if metric == name}
+    assert found == {tuple(sorted({**TOPIC, "subscription": "__compaction"}.items())): 7}
 
 
 def test_a_topic_shows_its_figures_under_pulsars_names() -> None:
@@ -231,7 +255,14 @@ def test_rare_metrics_appear_only_after_their_event() -> None:
     throttled.stats.count_throttled(OF_BROKER, MESSAGES)
     throttled.stats.expired_at_ms = 1_000
     topic.times_rate_limited = 3
+    assert "txn_tb_active_total{" not in page(made)
+    topic.transactions = TransactionFigures(open=2, committed=7)
+    topic.blocked_by_transaction_s = 1.5
     text = page(made)
+    assert value(text, "pulsar_txn_tb_active_total", TOPIC) == 2
+    assert value(text, "pulsar_txn_tb_committed_total", TOPIC) == 7
+    assert value(text, "magnetar_txn_tb_blocked_seconds", TOPIC) == 1.5
+    assert "txn_tb_aborted_total{" not in text
     of_subscription = TOPIC | {"subscription": "throttled"}
     name = "pulsar_subscription_dispatch_throttled_msg_events"
     assert value(text, name, of_subscription | {"reason": "topic"}) == 1

@@ -220,6 +220,22 @@ def test_a_coordinator_that_was_taken_over_is_loaded_again_by_the_next_client() 
     in_a_broker(scenario)
 
 
+def test_a_dropped_coordinator_leaves_no_call_behind() -> None:
+    async def scenario(broker: Broker) -> None:
+        coordinator = await broker.coordinators.of(0)
+        txn = await coordinator.begin(60_000, "")
+        await coordinator.add_partitions(txn, ["a"], None)
+        broker.topics.hanging.add("a")
+        ending = asyncio.ensure_future(coordinator.end(txn, Action.COMMIT, None))
+        await until(lambda: broker.topics.in_flight)
+        broker.coordinators.bundle_lost(NAMESPACE, EVERYTHING)
+        with pytest.raises(TransactionCoordinatorNotFound):
+            await ending
+        await until(lambda: not broker.topics.in_flight)
+
+    in_a_broker(scenario)
+
+
 def test_a_broker_that_shuts_down_loads_no_more() -> None:
     async def scenario(broker: Broker) -> None:
         await broker.coordinators.connect(0)

@@ -64,6 +64,10 @@ VERBS = {
     "remove-replication-clusters get-shadow-topics set-shadow-topics remove-shadow-topics "
     "get-shadow-source get-schema-validation-enforce set-schema-validation-enforce trim-topic",
     "topicPolicies": "delete get-backlog-quota",
+    "transactions": "coordinator-internal-stats pending-ack-internal-stats buffer-snapshot-internal-stats "
+    "coordinator-stats transaction-buffer-stats pending-ack-stats transaction-in-buffer-stats "
+    "transaction-in-pending-ack-stats transaction-metadata slow-transactions "
+    "scale-transactionCoordinators position-stats-in-pending-ack coordinators-list abort-transaction",
 }
 MORE = {
     "namespaces": (POLICIES - policies("max-message-size"))

@@ -16,6 +16,8 @@ from magnetar.common.config.loader import DEFAULT_ORIGIN, Loaded, describe, load
 from magnetar.common.config.settings import setting
 from magnetar.common.errors import ConfigError
 
+from tests.examples import examples
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalConfig:
@@ -82,7 +84,7 @@ def test_every_type_is_read(tmp_path: Path) -> None:
 LAYERS = ["first file", "second file", "environment", "command line"]
 
 
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 @given(
     st.dictionaries(
         st.sampled_from(["clusterName", "brokerServicePort", "journalMaxGroupWaitMSec"]),

@@ -90,13 +90,8 @@ def test_parameters_of_security_that_is_off_do_not_matter(pair: str) -> None:
     assert load(Nothing, overrides=[pair]).value == Nothing()
 
 
-def test_transactions_that_are_switched_on_stop_the_start() -> None:
-    with pytest.raises(ConfigError) as refused:
-        load(Nothing, overrides=["transactionCoordinatorEnabled=true"])
-    reason = str(refused.value)
-    assert "transactionCoordinatorEnabled = 'true' (command line) asks to serve transactions" in reason
-    assert "Remove it to run without" in reason
-    assert load(Nothing, overrides=["transactionCoordinatorEnabled=false"]).value == Nothing()
+def test_transactions_may_be_switched_on_where_a_service_has_no_use_for_them() -> None:
+    assert load(Nothing, overrides=["transactionCoordinatorEnabled=true"]).value == Nothing()
 
 
 OLD_FILE = """\

@@ -124,6 +124,7 @@ def test_changes_of_another_store_after_a_listing_reach_the_watch_started_before
     with_store([etcd.endpoint], scenario)
 
 
+@pytest.mark.full
 def test_a_member_that_stops_answering_is_left_for_another(servers: list[EtcdServer]) -> None:
     """Here each is a cluster of its own, so that it shows who answered. Who is connected first is asked."""
     for server in servers:

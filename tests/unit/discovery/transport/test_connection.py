@@ -204,6 +204,7 @@ def test_questions_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch
     with_front(body)
 
 
+@pytest.mark.full
 def test_a_client_that_does_not_read_its_answers_is_not_read_on() -> None:
     async def body(front: Front) -> None:
         client = await front.client()

@@ -12,9 +12,9 @@ from magnetar.common.wire.frame import encode_entry
 from magnetar.common.wire.pulsar_pb2 import NONE, CompressionType, MessageMetadata, SingleMessageMetadata
 from magnetar.ledger.cold.part_reader import PartReader
 from magnetar.ledger.cold.part_writer import PartInfo, PartWriter
-from magnetar.ledger.cold.payload_codecs import compress, decompress
 from magnetar.ledger.cold.rows import Rows
 from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.payload_codecs import compress, decompress
 
 LEDGER_ID = 7
 PUBLISHED_MS = 1_700_000_000_000

@@ -19,7 +19,7 @@ from magnetar.common.wire.pulsar_pb2 import (
     KeyValue,
     MessageMetadata,
 )
-from magnetar.ledger.cold import payload_codecs
+from magnetar.ledger import payload_codecs
 from magnetar.ledger.cold import rows as rows_module
 from magnetar.ledger.cold.columns import COLUMN_NAMES
 from magnetar.ledger.cold.entry_envelope import decode_envelope
@@ -279,8 +279,9 @@ def test_a_package_that_is_missing_is_named_in_the_reason(monkeypatch: pytest.Mo
         raise ImportError(name)
 
     monkeypatch.setattr(payload_codecs, "import_module", missing)
-    payload_codecs._arrow_codec.cache_clear()
-    raw(entry, "compression: LZ4 needs a package that is not installed: pip install 'magnetar-ledger[cold]'")
+    raw(
+        entry, "compression: LZ4 needs a package that is not installed: pip install 'magnetar-ledger[topics]'"
+    )
 
 
 @pytest.mark.parametrize(

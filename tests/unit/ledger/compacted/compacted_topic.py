@@ -13,9 +13,9 @@ from magnetar.common.wire.batch import parse_metadata, payload_offset
 from magnetar.common.wire.pulsar_pb2 import NONE
 from magnetar.ledger.compacted.entry_keys import batch_messages
 from magnetar.ledger.compacted.figures import CompactionResult
-from magnetar.ledger.compacted.payload_codecs import decompress
 from magnetar.ledger.compacted.settings import CompactionLimits, CompactionSettings
 from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.payload_codecs import decompress
 
 from tests.unit.ledger.compacted.history import Entry, expected_view
 from tests.unit.ledger.managed_ledger.harness import Topic, load_again
@@ -27,7 +27,9 @@ ABORTED = TxnId(1, 1)
 def settings(**changes: Any) -> CompactionSettings:
     """Returns settings of a run; `memory_bytes` goes to its limits."""
     limits = CompactionLimits(
-        memory_bytes=changes.pop("memory_bytes", 1 << 20), bytes_per_second=changes.pop("bytes_per_second", 0)
+        memory_bytes=changes.pop("memory_bytes", 1 << 20),
+        bytes_per_second=changes.pop("bytes_per_second", 0),
+        disk_usage_max=changes.pop("disk_usage_max", 0.9),
     )
     return CompactionSettings(hash_key=HASH_KEY, limits=limits, **changes)
 

@@ -20,8 +20,8 @@ from magnetar.common.wire.pulsar_pb2 import (
     MessageMetadata,
     SingleMessageMetadata,
 )
-from magnetar.ledger.compacted.payload_codecs import compress
 from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, Run
+from magnetar.ledger.payload_codecs import compress
 
 CODECS = (NONE, LZ4, ZLIB, ZSTD, SNAPPY)
 

@@ -18,6 +18,7 @@ from magnetar.common.errors import (
     OwnershipLost,
     StorageError,
 )
+from magnetar.common.metadata import metadata_pb2
 from magnetar.common.metadata.store import Op, Put, Versioned
 from magnetar.common.metadata.values import COMPACTED, CompactedView, decode
 from magnetar.common.naming.position import EARLIEST, Position
@@ -26,6 +27,7 @@ from magnetar.ledger.compacted.figures import CompactionProgress
 from magnetar.ledger.compacted.segment import SegmentIndex, read_index
 from magnetar.ledger.ledger_store import LedgerReader, LedgerRef, Run
 from magnetar.ledger.managed_ledger import compaction_run, delete_managed_ledger, finish_intents
+from magnetar.ledger.managed_ledger.lost_segments import LostSegment, lost_segments
 from magnetar.ledger.managed_ledger.page_ledger import KEEP_INTERVAL_S, PageLedger
 
 from tests.simulation.compaction_workload import CompactionChecker
@@ -41,7 +43,6 @@ from tests.unit.ledger.managed_ledger.harness import (
     simulated,
     until,
 )
-from tests.unit.ledger.managed_ledger.offloading import AT_ONCE, offload, with_objects
 
 
 def entries(first: int, count: int, keys: int, size: int = 0) -> list[Entry]:
@@ -62,6 +63,10 @@ async def compacted(process: Process, count: int = 30, keys: int = 4) -> Compact
 def view_of(process: Process) -> CompactedView:
     (key,) = keys_of(process.world, "compacted-views")
     return decode(CompactedView, process.world.metadata.dump()[key])
+
+
+def ledger_ref(ref: metadata_pb2.LedgerRef) -> LedgerRef:
+    return LedgerRef(ref.id, ref.key)
 
 
 def check_ledgers(process: Process) -> None:
@@ -345,7 +350,8 @@ def test_a_long_run_keeps_its_ledgers_from_being_cleaned_up() -> None:
 
 def test_a_segment_that_is_lost_is_an_error_and_never_an_empty_view() -> None:
     async def scenario(process: Process) -> None:
-        topic = await compacted(process)
+        topic = await compacted(process, 30, 25)
+        await asyncio.sleep(1)  # all of it is trimmed
         ref = view_of(process).segments[0].ref
         await process.metadata.delete(KEYS.ledger(ref.id))
         await topic.load_again()
@@ -354,6 +360,36 @@ def test_a_segment_that_is_lost_is_an_error_and_never_an_empty_view() -> None:
         await topic.publish(single(99, "new", b"new"))
         with pytest.raises(NoSuchLedger):
             await topic.compact(rewrite=True)
+
+    simulated(scenario)
+
+
+def test_lost_segments_are_named_with_their_topic() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await compacted(process)
+        assert await lost_segments(process.metadata, KEYS) == []
+        (segment,) = view_of(process).segments
+        await process.metadata.delete(KEYS.ledger(segment.ref.id))
+        first, last = topic.history[26].position, topic.history[29].position
+        found = await lost_segments(process.metadata, KEYS)
+        assert found == [LostSegment(TOPIC, segment.ref.id, first, last, 4)]
+
+    simulated(scenario)
+
+
+def test_a_view_replaced_while_segments_are_looked_for_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(process: Process) -> None:
+        topic = await compacted(process)
+        listing = await process.metadata.children(KEYS.compacted_views_prefix)
+        await topic.publish(single(99, "new", b"new"))
+        await topic.compact(rewrite=True)
+
+        async def earlier(prefix: str) -> object:
+            assert prefix == KEYS.compacted_views_prefix
+            return listing
+
+        monkeypatch.setattr(process.metadata, "children", earlier)
+        assert await lost_segments(process.metadata, KEYS) == []
 
     simulated(scenario)
 
@@ -475,26 +511,6 @@ def test_a_position_is_found_by_publish_time() -> None:
     simulated(scenario)
 
 
-def test_offloaded_ledgers_are_compacted_from_their_objects() -> None:
-    async def scenario(process: Process) -> None:
-        topic = CompactedTopic(await load(process))
-        cold = with_objects(topic.topic)
-        await topic.publish(*entries(0, 35, 12))
-        for ledger_id in ledger_ids(topic.topic)[:2]:
-            await offload(topic.topic, cold, ledger_id)
-        ledger = topic.topic.ledger
-        ledger.offload = AT_ONCE
-        await ledger.refresh_offload()
-        while (due := ledger.due_to_leave()) is not None:
-            assert await ledger.leave_bookies(await cold.verify(due))
-        reads = cold.reads
-        await topic.compact()
-        assert cold.reads > reads
-        await topic.check()
-
-    simulated(scenario)
-
-
 def test_a_run_reports_what_it_did() -> None:
     async def scenario(process: Process) -> None:
         topic = CompactedTopic(await load(process))
@@ -509,6 +525,10 @@ def test_a_run_reports_what_it_did() -> None:
         assert progress.parts == 1
         assert compaction.figures == result.figures
         assert result.figures.ledger_id == view_of(process).segments[-1].ref.id
+        (segment,) = view_of(process).segments
+        pages_written = (await topic.topic.ctx.ledgers.open(ledger_ref(segment.ref))).last_confirmed + 1
+        assert sum(progress.writes.counts) == pages_written > 3
+        assert progress.writes.total_ms >= 0
 
     simulated(scenario)
 

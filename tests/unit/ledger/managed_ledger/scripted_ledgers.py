@@ -133,6 +133,9 @@ class ScriptedLedgers:
         await self.commit(with_ops(closed) if with_ops is not None else ())
         return ledger, closed
 
+    async def disk_usage(self, copies: int) -> float | None:
+        return None
+
     def obstacle(self, ack_quorum: int) -> Obstacle | None:
         return None if self.refusal is None else Obstacle(str(self.refusal), seen_to_end=False)
 

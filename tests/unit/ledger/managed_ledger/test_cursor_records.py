@@ -103,6 +103,7 @@ def test_changes_come_back_as_they_were() -> None:
     assert sorted(cursors) == ["other/ü"]
 
 
+@pytest.mark.full
 def test_a_million_holes_are_cut_into_bounded_entries_and_come_back() -> None:
     rng = random.Random(1)
     acked = {7: BitMap(rng.sample(range(ENTRIES), 1_000_000))}

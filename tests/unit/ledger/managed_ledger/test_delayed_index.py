@@ -126,6 +126,7 @@ def test_any_number_of_entries_due_at_one_instant_comes_back_a_little_at_a_time(
     assert index.next_event_ms() is None
 
 
+@pytest.mark.full
 def test_however_many_entries_are_due_soon_those_in_memory_are_bounded() -> None:
     index, disk = DelayedIndex(), Disk()
     count, lot = 400_000, 10_000

@@ -28,6 +28,7 @@ from magnetar.common.offload.offload_refusals import (
 from magnetar.ledger.managed_ledger import offload_state as steps
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
+from tests.examples import examples
 from tests.simulation.power_loss import KEYS, Process
 from tests.unit.ledger.managed_ledger.harness import simulated
 
@@ -296,7 +297,7 @@ TAKES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(TAKES, st.integers(0, STALE_MS)), max_size=30))
 def test_whatever_many_attempts_do_in_any_order_only_one_completes_and_what_left_never_comes_back(
     taken: list[tuple[tuple[str, bytes], int]],

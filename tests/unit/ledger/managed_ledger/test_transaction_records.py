@@ -60,6 +60,22 @@ def test_a_deleted_subscription_takes_no_acknowledgements_so_that_the_topic_load
     simulated(scenario)
 
 
+def test_a_reset_frees_what_is_pending_at_or_below_it() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        positions = await topic.publish_confirmed(1, runs=4)
+        cursor = await topic.ledger.create_cursor("sub", EARLIEST, {})
+        await ack(topic, A, "sub", entries(positions[1], positions[3]))
+        await topic.ledger.reset_cursor(cursor, positions[1])
+        pending = transactions_of(topic).pending(cursor)
+        assert pending is not None
+        assert [pending.holds(each) for each in positions] == [False, False, False, True]
+        await topic.ledger.reset_cursor(cursor, positions[3])
+        assert transactions_of(topic).pending(cursor) is None
+
+    simulated(scenario)
+
+
 def test_a_batch_that_a_commit_completes_is_acknowledged_after_a_kill() -> None:
     async def scenario(process: Process) -> None:
         topic = await load(process)

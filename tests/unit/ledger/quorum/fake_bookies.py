@@ -56,6 +56,8 @@ class FakeBookie:
         self.bookie_id = bookie_id
         self.rack = rack
         self.free_bytes = free_bytes
+        self.disk = (free_bytes, 2 * free_bytes)
+        """Free and all bytes, as it describes itself."""
         self.started_ms = 1
         self.ledgers: dict[int, Held] = {}
         self.up = True
@@ -190,7 +192,8 @@ class FakeBookie:
 
     async def describe(self) -> Description:
         await self._reach()
-        return Description(bookie_id=self.bookie_id)
+        free, total = self.disk
+        return Description(bookie_id=self.bookie_id, free_bytes=free, total_bytes=total)
 
     async def list_entries(self, ref: LedgerRef, first: int, last: int) -> EntryRanges:
         await self._reach()

@@ -53,6 +53,26 @@ def test_the_contract_on_bookies_in_memory(promise: Promise) -> None:
         run(loop, main())
 
 
+def test_disk_usage_is_that_of_the_emptiest_bookies_that_suffice() -> None:
+    async def act(cluster: Cluster) -> None:
+        for bookie_id, free in (("b1", 10), ("b2", 30), ("b3", 50)):
+            cluster.bookies[bookie_id].disk = (free, 100)
+        store = cluster.store
+        assert [await store.disk_usage(copies) for copies in (1, 2, 3, 4)] == [
+            pytest.approx(0.5),
+            pytest.approx(0.7),
+            pytest.approx(0.9),
+            None,
+        ]
+        cluster.bookies.take_down("b3")
+        assert await store.disk_usage(2) == pytest.approx(0.9)
+        assert await store.disk_usage(3) is None
+        cluster.bookies["b2"].disk = (0, 0)  # of a release that does not tell
+        assert await store.disk_usage(2) is None
+
+    simulate(act, "b1", "b2", "b3")
+
+
 def test_a_ledger_without_enough_bookies_is_not_created() -> None:
     async def act(cluster: Cluster) -> None:
         cluster.bookies.take_down("b1")

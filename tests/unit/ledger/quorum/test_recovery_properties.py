@@ -19,6 +19,7 @@ from magnetar.ledger.ledger_store import ClosedLedger
 from magnetar.ledger.quorum.striping import Striping
 from magnetar.sim.loop import SimLoop, run
 
+from tests.examples import examples
 from tests.unit.ledger.quorum.replica_world import REF, ReplicaWorld, a_run, entry
 
 
@@ -161,7 +162,7 @@ def test_recovery_never_ends_below_a_confirmed_entry_whatever_qw_minus_qa_bookie
 
 
 @given(placements(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_recovery_stops_when_it_must_and_only_then(placement: Placement, data: st.DataObject) -> None:
     striping = placement.striping
     positions = st.integers(0, striping.ensemble_size - 1)
@@ -183,7 +184,7 @@ def test_recovery_stops_when_it_must_and_only_then(placement: Placement, data: s
 
 
 @given(placements(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_recovery_waits_shortly_for_bookies_that_do_not_answer_though_enough_do(
     placement: Placement, data: st.DataObject
 ) -> None:

@@ -10,6 +10,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.common.errors import UnsupportedFormat
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.ledger.segment_log.codec_v1 import (
     BLOCK,
     COPY_BYTES_MAX,
@@ -41,7 +42,12 @@ SALT = 0xC0FFEE
 
 
 def record(
-    ledger_id: int, first: int, entries: list[bytes], counts: list[int] | None = None, lac: int = -1
+    ledger_id: int,
+    first: int,
+    entries: list[bytes],
+    counts: list[int] | None = None,
+    lac: int = -1,
+    txn: TxnId | None = None,
 ) -> EncodedRecord:
     header = encode_record_header(
         KIND_ENTRIES,
@@ -56,6 +62,7 @@ def record(
         message_counts=counts,
         body_length=sum(map(len, entries)),
         body_crc=checksum_body(entries),
+        txn=txn,
     )
     return EncodedRecord(
         ledger_id, 0xFEEDFACECAFEBEEF, first, len(entries), header, entries, sum(map(len, entries))
@@ -76,6 +83,38 @@ def golden_group() -> bytes:
     ]
     buffers, _ = encode_group(records, UUID, SALT, 42, Durable(41, 3, 8192))
     return b"".join(buffers)
+
+
+def golden_transactions() -> bytes:
+    records = [
+        record(1, 0, [b"first", b"second!"], [1, 3], txn=TxnId(0, 0)),
+        record(1, 2, [b"same", b"size"], txn=TxnId(2**64 - 1, 2**40)),
+        record(7, 12, [b"plain"]),
+    ]
+    buffers, _ = encode_group(records, UUID, SALT, 42, Durable(41, 3, 8192))
+    return b"".join(buffers)
+
+
+def test_the_layout_of_runs_in_transactions_is_the_golden_one_and_is_understood() -> None:
+    data = (GOLDEN / "transactions.bin").read_bytes()
+    assert golden_transactions() == data
+    group = decode_group_header(data[:GROUP_HEADER_SIZE], UUID, SALT)
+    assert group is not None
+    directory = decode_directory(data[GROUP_HEADER_SIZE : group.records_offset], group, SALT)
+    assert directory is not None
+    headers = [decode_at(data, line.offset) for line in directory]
+    assert [header.txn for header in headers] == [TxnId(0, 0), TxnId(2**64 - 1, 2**40), None]
+    assert list(headers[0].message_counts) == [1, 3]
+    body = directory[0].offset + headers[0].header_length
+    assert data[body : body + headers[0].body_length] == b"firstsecond!"
+
+
+def test_an_unknown_layout_is_refused_by_name() -> None:
+    header = encode_record_header(KIND_ENTRIES, 1, 2, 0, -1, lengths=[5], body_length=5, body_crc=1)
+    header[5] |= 8
+    salt_record_header(header, SALT)
+    with pytest.raises(UnsupportedFormat, match="layout"):
+        decode_record_header(bytes(header), SALT)
 
 
 def test_the_layout_of_a_group_is_the_golden_one() -> None:

@@ -13,7 +13,7 @@ from magnetar.common.errors import DataCorruption, MagnetarError
 from magnetar.common.offload.offload_pb2 import Ledger, OffloadState
 from magnetar.common.offload.offload_refusals import OnlyCopy
 from magnetar.common.wire.pulsar_pb2 import LZ4, EncryptionKeys
-from magnetar.ledger.cold import payload_codecs
+from magnetar.ledger import payload_codecs
 from magnetar.ledger.cold.layout import Part
 from magnetar.ledger.cold.objects import NoSuchObject
 from magnetar.ledger.cold.part_writer import PartWriter
@@ -212,7 +212,7 @@ def test_undecoded_entry_is_compared_by_its_bytes(
         raise DataCorruption("a compression that an earlier release did not know")
 
     with monkeypatch.context() as earlier:
-        earlier.setattr(payload_codecs, "_decompress", unknown)
+        earlier.setattr(payload_codecs, "_decompress_into", unknown)
         raw = rows_of([live[1]], partition=-1)
     assert raw.raw_entries == 1
     _, reader = written(rows_of([live[0]], partition=-1), raw)

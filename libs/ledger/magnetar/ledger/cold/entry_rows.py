@@ -34,8 +34,8 @@ from magnetar.ledger.cold.metadata_values import (
     text,
     time_us,
 )
-from magnetar.ledger.cold.payload_codecs import decompress
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
+from magnetar.ledger.payload_codecs import decompress
 
 ENTRY_ROWS_MAX: Final = 100_000
 """Maximum rows of a batch; a larger batch becomes one raw row, since a few hundred compressed bytes can hold

@@ -42,7 +42,7 @@ class ChunkGroup:
 class ChunkGroups:
     """The groups of one part of a run."""
 
-    __slots__ = ("abandoned", "complete", "count", "pending")
+    __slots__ = ("abandoned", "complete", "count", "orphans", "pending")
 
     def __init__(self, pending: list[ChunkGroup]) -> None:
         """Takes over the groups that earlier runs left pending, oldest first."""
@@ -53,6 +53,8 @@ class ChunkGroups:
         """Chunks in earlier segments that no message needs any more."""
         self.count = 0
         """Number of chunks added."""
+        self.orphans = 0
+        """Chunks of groups whose beginning was not among the entries."""
 
     def add(self, group_hash: bytes, chunk_id: int, chunks: int, key_hash: bytes, ordinal: int) -> bool:
         """Adds a chunk; returns whether it completes its group."""
@@ -64,6 +66,7 @@ class ChunkGroups:
                 self._abandon(next(iter(self.pending.values())))
             group = self.pending[group_hash] = ChunkGroup(group_hash, key_hash)
         elif group is None or chunk_id != group.chunks:
+            self.orphans += group is None
             return False
         group.fresh.append(ordinal)
         self.count += 1

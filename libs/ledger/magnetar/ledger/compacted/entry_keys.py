@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from struct import Struct
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -17,11 +18,14 @@ from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.batch import parse_metadata, payload_offset
 from magnetar.common.wire.frame import ENTRY_HEADER_BYTES, MAGIC_CHECKSUM
 from magnetar.common.wire.pulsar_pb2 import NONE, MessageMetadata, SingleMessageMetadata
-from magnetar.ledger.compacted.payload_codecs import decompress
 from magnetar.ledger.ledger_store import RUN_MARKER
+from magnetar.ledger.payload_codecs import decompress
 
 BATCH_MESSAGES_MAX: Final = 100_000
 """Messages above which a batch is opaque: a few hundred bytes can hold a million empty messages."""
+
+_ENTRY_HEADER: Final = Struct(">2s4xI")
+"""Magic and length of the metadata."""
 
 
 class EntryKind(Enum):
@@ -90,10 +94,11 @@ def parse_single(entry: bytes, metadata: MessageMetadata) -> bool:
     """Parses an entry's metadata into `metadata`, which may be used again and again. Returns False unless the
     entry is surely an ordinary message outside of batches: `examine` decides about others.
     """
-    if entry[:2] != MAGIC_CHECKSUM:
+    if len(entry) < ENTRY_HEADER_BYTES:
         return False
-    offset = ENTRY_HEADER_BYTES + int.from_bytes(entry[6:10], "big")
-    if offset > len(entry):
+    magic, size = _ENTRY_HEADER.unpack_from(entry)
+    offset = ENTRY_HEADER_BYTES + size
+    if magic != MAGIC_CHECKSUM or offset > len(entry):
         return False
     try:
         metadata.ParseFromString(entry[ENTRY_HEADER_BYTES:offset])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from magnetar.common.naming.position import Position
+
+WRITE_MS_BOUNDS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
+"""Upper bounds of `WriteTimes.counts` in ms; one more bucket counts longer writes."""
 
 
 class ViewEnd(NamedTuple):
@@ -29,6 +33,26 @@ class ViewFigures:
     """Bytes of those entries, by the same estimate."""
     stored_bytes: int = 0
     """Bytes of all segments, including what is dead in them."""
+    damaged: int = 0
+    """Segments that were found damaged or lost since the topic was loaded."""
+
+
+@dataclass(slots=True)
+class WriteTimes:
+    """Times of pages from their hand-over to storage to their confirmation."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(WRITE_MS_BOUNDS) + 1))
+    total_ms: float = 0.0
+
+    def add(self, ms: float) -> None:
+        """Counts one page."""
+        self.counts[bisect_left(WRITE_MS_BOUNDS, ms)] += 1
+        self.total_ms += ms
+
+    def add_all(self, other: WriteTimes) -> None:
+        """Counts the pages of others."""
+        self.counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
+        self.total_ms += other.total_ms
 
 
 @dataclass(slots=True)
@@ -41,6 +65,8 @@ class CompactionProgress:
     """Bytes read from the topic and from earlier segments."""
     bytes_written: int = 0
     """Bytes of pages written."""
+    writes: WriteTimes = field(default_factory=WriteTimes)
+    """Times of the pages written."""
     parts: int = 0
     """Parts that the view includes already; see `CompactionLimits.memory_bytes`."""
 

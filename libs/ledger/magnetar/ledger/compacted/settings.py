@@ -25,6 +25,14 @@ class CompactionLimits:
         key="magnetarCompactionBytesPerSecond",
         minimum=0,
     )
+    disk_usage_max: float = setting(
+        0.9,
+        "Used share of storage disks above which compactions stop with an error, so that publishing goes on "
+        "longer; below diskUsageThreshold of bookies. 1: never.",
+        key="magnetarCompactionDiskUsageThreshold",
+        minimum=0,
+        maximum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import NamedTuple
 
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata
+from magnetar.ledger.compacted.batch_parts import MESSAGES_PER_STEP
 from magnetar.ledger.compacted.chunk_groups import CHUNK_BYTES, ChunkGroup, ChunkGroups
 from magnetar.ledger.compacted.entry_keys import (
     BATCH_MESSAGES_MAX,
@@ -30,8 +32,6 @@ from magnetar.ledger.compacted.key_hash import KeyHash
 from magnetar.ledger.compacted.latest_keys import ORDINAL_MAX, LatestKeys
 from magnetar.ledger.ledger_store import RUN_TXN, Run
 from pyroaring import BitMap
-
-_MESSAGES_PER_STEP: Final = 64
 
 
 class Stretch(NamedTuple):
@@ -106,6 +106,11 @@ class TailScan:
         """Number of entries fed."""
         return self._entries
 
+    @property
+    def orphan_chunks(self) -> int:
+        """Number of chunks whose message begins before the first entry, or was abandoned."""
+        return self._groups.orphans
+
     def feed(self, run: Run) -> Iterator[None]:
         """Examines the entries of a run; yields every some dozen messages."""
         if (run.ledger_id, run.first_entry_id) != self._following:
@@ -113,14 +118,12 @@ class TailScan:
         self._following = Position(run.ledger_id, run.last_entry_id + 1)
         ordinary = not run.flags & ~RUN_TXN
         is_aborted = self._is_aborted if run.flags & RUN_TXN else None
-        first = run.first_entry_id - self._entries
         metadata = MessageMetadata()
-        yield_at = self.next_ordinal + _MESSAGES_PER_STEP
-        for entry in run.entries:
+        yield_at = self.next_ordinal + MESSAGES_PER_STEP
+        for entry_id, entry in enumerate(run.entries, run.first_entry_id):
             ordinal = self.next_ordinal
             self._starts.add(ordinal)
-            self._entries += 1
-            if is_aborted is not None and is_aborted(run.ledger_id, first + self._entries - 1):
+            if is_aborted is not None and is_aborted(run.ledger_id, entry_id):
                 self.next_ordinal = ordinal + 1
                 self.messages += 1
             elif ordinary and parse_single(entry, metadata):
@@ -128,8 +131,9 @@ class TailScan:
             else:
                 yield from self._examine(ordinal, entry, run.flags)
             if self.next_ordinal >= yield_at:
-                yield_at = self.next_ordinal + _MESSAGES_PER_STEP
+                yield_at = self.next_ordinal + MESSAGES_PER_STEP
                 yield
+        self._entries += len(run.entries)
         yield
 
     def _add_single(self, ordinal: int, entry: bytes, metadata: MessageMetadata) -> None:
@@ -185,7 +189,7 @@ class TailScan:
         try:
             for message in batch_messages(examined.payload, count):
                 found.append(message)
-                if len(found) % _MESSAGES_PER_STEP == 0:
+                if len(found) % MESSAGES_PER_STEP == 0:
                     yield
         except DataCorruption:
             self.messages += 1
@@ -195,7 +199,7 @@ class TailScan:
         self.next_ordinal = ordinal + count
         for number, message in enumerate(found, 1):
             self._add(ordinal + message.batch_index, message.key, message.deletes)
-            if number % _MESSAGES_PER_STEP == 0:
+            if number % MESSAGES_PER_STEP == 0:
                 yield
 
     def finish(self) -> Iterator[Survivors | None]:
@@ -226,6 +230,11 @@ class TailScan:
         """Returns (first ordinal of an entry, first one of the next entry)."""
         following = self._starts[number + 1] if number + 1 < self._entries else self.next_ordinal
         return self._starts[number], following
+
+    def starts(self, number: int, count: int) -> list[int]:
+        """Returns the first ordinals of `count` entries, then the one after the last of them."""
+        found = list(islice(self._starts.iter_equal_or_larger(self._starts[number]), count + 1))
+        return found if len(found) > count else [*found, self.next_ordinal]
 
     def position_of(self, number: int) -> Position:
         """Returns the position of an entry."""

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from magnetar.common.errors import DataCorruption, EntryUnreadable
+from magnetar.common.errors import DataCorruption, EntryUnreadable, NoSuchLedger
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
 from magnetar.ledger.compacted import page as pages
 from magnetar.ledger.compacted.figures import ViewEnd, ViewFigures
 from magnetar.ledger.compacted.live_entries import join_runs, live_numbers, live_run
-from magnetar.ledger.compacted.merge_plan import SegmentSize
+from magnetar.ledger.compacted.merge_plan import SMALL_BYTES, SegmentSize
 from magnetar.ledger.compacted.page import EntriesLine, EntriesPage
 from magnetar.ledger.compacted.page_cache import PageCache
 from magnetar.ledger.compacted.segment import SegmentIndex, entry_number, read_index, read_page
@@ -37,6 +37,8 @@ UNREADABLE_PAGES: Final = Counter(
 )
 
 _INDEX: Final = -1
+
+_UNTOUCHED: Final = SegmentSize(2 * SMALL_BYTES, 2 * SMALL_BYTES)
 
 OpenLedger = Callable[[LedgerRef], Awaitable[LedgerReader]]
 
@@ -61,13 +63,26 @@ class ViewSegment:
     dead_pages: int = 0
     """Pages of the view's ledger of dead sets that have the bitmap instead."""
     reader: LedgerReader | None = None
+    damaged: bool = False
+    """Whether a page was found damaged on its only copy, or the ledger lost; not stored."""
 
     @property
     def size(self) -> SegmentSize:
-        """Size for planning merges. Live bytes are 0 only if nothing is alive."""
+        """Size for planning merges. Live bytes are 0 only if nothing is alive; a damaged segment counts as
+        one that is not worth a merge, which would fail.
+        """
         count = self.keyed + self.unkeyed
         live = count - self.dead
-        return SegmentSize(self.byte_length, live and max(1, self.byte_length * live // count))
+        if self.damaged and live:
+            return _UNTOUCHED
+        return SegmentSize(self.byte_length, self.live_bytes)
+
+    @property
+    def live_bytes(self) -> int:
+        """Estimated bytes of live entries."""
+        count = self.keyed + self.unkeyed
+        live = count - self.dead
+        return live and max(1, self.byte_length * live // count)
 
     @property
     def live_entries(self) -> int:
@@ -120,8 +135,9 @@ class View:
             segments[-1].ref.id if segments else -1,
             len(segments),
             sum(segment.live_entries for segment in segments),
-            sum(segment.size.live_bytes for segment in segments),
+            sum(segment.live_bytes for segment in segments),
             sum(segment.stored_bytes for segment in segments),
+            sum(segment.damaged for segment in segments),
         )
 
     @property
@@ -249,7 +265,11 @@ class View:
     async def reader(self, segment: ViewSegment) -> LedgerReader:
         """Returns a reader of a segment's ledger. Raises NoSuchLedger, MetadataError."""
         if segment.reader is None:
-            segment.reader = await self.open_ledger(segment.ref)
+            try:
+                segment.reader = await self.open_ledger(segment.ref)
+            except NoSuchLedger:
+                segment.damaged = True
+                raise
         return segment.reader
 
     async def _readable_page(self, segment: ViewSegment, line: EntriesLine) -> EntriesPage | None:
@@ -259,6 +279,7 @@ class View:
         except (EntryUnreadable, DataCorruption) as error:
             if (await self.reader(segment)).copies > 1:
                 raise
+            segment.damaged = True
             UNREADABLE_PAGES.inc()
             log.error(
                 "page of a compacted view unreadable, skipped",

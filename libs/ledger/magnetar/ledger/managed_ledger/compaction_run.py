@@ -13,26 +13,29 @@ A part reads the topic's entries after the horizon, up to the limit or to the me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from magnetar.common.errors import DataCorruption, EntryUnreadable, MagnetarError
+from magnetar.common.errors import DataCorruption, EntryUnreadable, LogFull, MagnetarError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.compacted import page as pages
+from magnetar.ledger.compacted.batch_parts import without_in_steps
 from magnetar.ledger.compacted.chunk_groups import ChunkGroup
 from magnetar.ledger.compacted.figures import CompactionProgress, ViewEnd
 from magnetar.ledger.compacted.key_hash import KeyHash
 from magnetar.ledger.compacted.latest_keys import split_hashes
-from magnetar.ledger.compacted.live_entries import live_data, live_numbers
+from magnetar.ledger.compacted.live_entries import live_numbers
 from magnetar.ledger.compacted.merge_plan import SegmentGroup, plan_merges
 from magnetar.ledger.compacted.pace import RunPace
 from magnetar.ledger.compacted.page import SegmentEnd, StoredEntry
+from magnetar.ledger.compacted.rebuild import REBUILT
 from magnetar.ledger.compacted.segment import SegmentKeys, read_index, read_page
 from magnetar.ledger.compacted.segment_builder import SegmentBuilder
 from magnetar.ledger.compacted.settings import CompactionSettings
-from magnetar.ledger.compacted.survivors import next_stretch, stored_entries
+from magnetar.ledger.compacted.survivors import first_from, next_stretch, stored_entries
 from magnetar.ledger.compacted.tail_scan import Survivors, TailScan
 from magnetar.ledger.compacted.view import PendingGroup, View, ViewSegment
 from magnetar.ledger.ledger_store import Run
@@ -42,14 +45,21 @@ from pyroaring import BitMap
 
 log = get_logger(__name__)
 
-READ_BYTES: Final = 1 << 20
-READ_ENTRIES: Final = 5_000
+READ_BYTES: Final = 256 << 10
+READ_ENTRIES: Final = 1_000
+"""Limits of one read of the topic; the event loop waits for its checks and copies, about a millisecond."""
 
 KEPT_BYTES_MAX: Final = 8 << 20
 """New entries up to this size stay in memory for the second pass."""
 
 PROBED_KEYS: Final = 256 << 10
 """New keys that are compared with those of earlier segments at a time, about 100 bytes each."""
+
+_PROBED_BYTES: Final = 2_048 * pages.HASH_BYTES
+"""Bytes of hashes of earlier segments that are compared in one step."""
+
+_CHECK_DISKS_BYTES: Final = 64 << 20
+"""Bytes written between two checks of disks."""
 
 DEAD_SET_BYTES_MAX: Final = 8 << 10
 DEAD_SETS_BYTES_MAX: Final = 128 << 10
@@ -83,12 +93,36 @@ class CompactionRun:
     removed_messages: int = 0
     ledgers: list[PageLedger] = field(default_factory=list)
     """Ledgers that no view names yet."""
+    _unchecked_bytes: int = 0
+    """Bytes written since disks were checked last."""
 
     async def part(self, view: View, limit: Position) -> View:
         """Compacts a part; returns the view in force afterwards, the same one if nothing was new."""
         tail = await self._scan(view, limit)
         if not tail.scan.entries and not (self.settings.rewrite and view.segments):
             return view
+        return await self._finish(view, tail)
+
+    async def rebuild(self, view: View, start: View, limit: Position) -> View:
+        """Replaces damaged segments from `start`, see `rebuild_start`; returns the same view if the topic's
+        entries do not suffice. The caller keeps them from being trimmed.
+        """
+        first = view.segments[len(start.segments)].first
+        tail = await self._scan(start, limit)
+        scan = tail.scan
+        whole = scan.entries > 0 and scan.position_of(0) == first and tail.horizon >= view.horizon
+        if not whole or tail.unreadable or scan.orphan_chunks:
+            log.warning("damaged segments of a compacted view stay: entries are missing", topic=self.topic)
+            return view
+        removed = self.removed_messages
+        after = await self._finish(start, tail)
+        self.removed_messages = removed  # most of it was left out before
+        REBUILT.inc(sum(segment.damaged for segment in view.segments))
+        log.info("damaged segments of a compacted view rebuilt", topic=self.topic, first=str(first))
+        return after
+
+    async def _finish(self, view: View, tail: _Tail) -> View:
+        """Writes and names the view with what was scanned after it."""
         survivors = await self._decide(tail.scan)
         dead = await self._dead_sets(view, tail.scan, survivors)
         before = sum(segment.dead for segment in view.segments)
@@ -128,6 +162,7 @@ class CompactionRun:
                 for _ in scan.feed(run):
                     if self.pace.over():
                         await asyncio.sleep(0)
+            tail.unreadable += len(result.unreadable)
             if not result.runs and not result.unreadable:
                 break
             at = result.next
@@ -139,11 +174,13 @@ class CompactionRun:
     async def _read_tail(
         self, start: Position, limit: Position, entries_max: int, bytes_max: int
     ) -> ReadResult:
+        await self.pace.turn()
         self.check_serving()
         result = await self.read(start, limit, entries_max, bytes_max)
         size = sum(run.byte_length for run in result.runs)
         self.progress.bytes_read += size
         await self.pace.spend(size)
+        await self.pace.turn()
         await self._keep()
         return result
 
@@ -162,6 +199,8 @@ class CompactionRun:
 
     async def _dead_sets(self, view: View, scan: TailScan, survivors: Survivors) -> list[BitMap]:
         """Returns the dead messages of each earlier segment after this part."""
+        if not view.segments:
+            return []
         dead = [BitMap(await view.dead(segment)) for segment in view.segments]
         new: set[bytes] = set()
         for latest in scan.latest.partitions():
@@ -189,9 +228,12 @@ class CompactionRun:
             keys = SegmentKeys(await view.reader(segment), await view.index(segment))
             async for first, hashes in keys.pages():
                 self.check_serving()
-                found = split_hashes(hashes)
-                if not new.isdisjoint(found):
-                    dead_here.update([first + at for at, each in enumerate(found) if each in new])
+                for start in range(0, len(hashes), _PROBED_BYTES):
+                    found = split_hashes(hashes[start : start + _PROBED_BYTES])
+                    if not new.isdisjoint(found):
+                        ordinal = first + start // pages.HASH_BYTES
+                        dead_here.update([ordinal + at for at, each in enumerate(found) if each in new])
+                    await self.pace.step()
                 self.progress.bytes_read += len(hashes)
                 await self.pace.spend(len(hashes))
                 await asyncio.sleep(0)
@@ -271,8 +313,22 @@ class CompactionRun:
         )
         return segment, end
 
+    async def _check_disks(self) -> None:
+        """Raises LogFull if disks are too full for compaction, which stops before publishing does."""
+        most = self.settings.limits.disk_usage_max
+        if most >= 1:
+            return
+        used = await self.ctx.ledgers.disk_usage(self.ctx.config.write_quorum)
+        if used is not None and used > most:
+            raise LogFull(
+                f"compaction stops while disks are {used:.1%} full, above "
+                f"magnetarCompactionDiskUsageThreshold={most:g}: free space on them, or raise it"
+            )
+
     async def _new_ledger(self) -> PageLedger:
-        ledger = PageLedger(self.ctx)
+        await self._check_disks()
+        self._unchecked_bytes = 0
+        ledger = PageLedger(self.ctx, self.progress.writes)
         await ledger.create(self.topic)
         self.ledgers.append(ledger)
         return ledger
@@ -289,42 +345,63 @@ class CompactionRun:
         await ledger.append(complete)
         size = sum(map(len, complete))
         self.progress.bytes_written += size
+        self._unchecked_bytes += size
+        if self._unchecked_bytes >= _CHECK_DISKS_BYTES:
+            self._unchecked_bytes = 0
+            await self._check_disks()
         await self.pace.spend(size)
+        await self.pace.turn()
         await self._keep()
 
     async def _live_entries(
         self, view: View, segment: ViewSegment, dead: BitMap
     ) -> AsyncIterator[StoredEntry]:
         """Yields the live entries of an earlier segment, past the cache of pages."""
-        reader, index = await view.reader(segment), await view.index(segment)
+        with _noting_damage(segment):
+            reader, index = await view.reader(segment), await view.index(segment)
         keys = SegmentKeys(reader, index)
         for line in index.entries:
-            data = await read_page(reader, line.page_id)
+            with _noting_damage(segment):
+                data = await read_page(reader, line.page_id)
+                page = pages.decode_entries(data)
             self.progress.bytes_read += len(data)
             await self.pace.spend(len(data))
-            page = pages.decode_entries(data)
+            await self.pace.turn()
             for number, ordinal, died in live_numbers(page, line.first_keyed, dead):
                 keyed = page.keyed[number]
                 hashes = await keys.between(ordinal, ordinal + keyed)
                 at = ordinal - line.first_keyed
                 indexes = page.batch_indexes[at : at + keyed]
                 flags = page.flags[number]
+                body = page.entry(number)
                 if died:
                     flags |= pages.PARTIAL
                     alive = [each for each in range(keyed) if ordinal + each not in dead]
                     split = split_hashes(hashes)
                     hashes = b"".join([split[each] for each in alive])
                     indexes = tuple([indexes[each] for each in alive])
+                    body = await self._without(body, died)
                 yield StoredEntry(
                     page.positions[number],
                     page.publish_times_ms[number],
                     page.first_indexes[number],
                     page.messages[number],
                     flags,
-                    live_data(page, number, died),
+                    body,
                     hashes,
                     indexes,
                 )
+
+    async def _without(self, entry: bytes, died: list[int]) -> bytes:
+        """Returns a batch without the messages that died."""
+        steps = without_in_steps(entry, frozenset(died))
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                rebuilt: bytes = end.value
+                return rebuilt
+            await self.pace.step()
 
     async def _surviving_entries(
         self, view: View, tail: _Tail, survivors: Survivors
@@ -339,7 +416,7 @@ class CompactionRun:
                     elif self.pace.over():
                         await asyncio.sleep(0)
             return
-        ordinal: int | None = ordinals.min()
+        ordinal = first_from(ordinals, 0)
         while ordinal is not None:
             first, last = next_stretch(scan, ordinals, ordinal, READ_ENTRIES)
             at = scan.position_of(first)
@@ -356,7 +433,7 @@ class CompactionRun:
                         await asyncio.sleep(0)
             end = result.runs[-1]
             _, following = scan.ordinals_of(scan.number_at(Position(end.ledger_id, end.last_entry_id)))
-            ordinal = ordinals.next_set_bit(following) if following <= ordinals.max() else None
+            ordinal = first_from(ordinals, following)
 
     async def _with_dead_sets(self, view: View, kept: list[tuple[ViewSegment, BitMap]]) -> View:
         """Returns the view with these segments; large dead sets are written to a ledger of their own."""
@@ -395,15 +472,26 @@ class CompactionRun:
         return replace(view, dead_sets=ledger.ref)
 
 
+@contextmanager
+def _noting_damage(segment: ViewSegment) -> Iterator[None]:
+    """Notes a failed read of a segment, so that the next run rebuilds it or leaves it alone."""
+    try:
+        yield
+    except (DataCorruption, EntryUnreadable):
+        segment.damaged = True
+        raise
+
+
 class _Tail:
     """New entries of one part: the scan, where it ended, and the entries themselves while they are small."""
 
-    __slots__ = ("byte_length", "horizon", "runs", "scan")
+    __slots__ = ("byte_length", "horizon", "runs", "scan", "unreadable")
 
     def __init__(self, scan: TailScan, horizon: Position) -> None:
         self.scan = scan
         self.horizon = horizon
         self.byte_length = 0
+        self.unreadable = 0
         self.runs: list[Run] | None = []
 
     def take(self, run: Run) -> None:

@@ -793,6 +793,7 @@ class TransactionChunk(_message.Message):
     OPEN_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
     COMPLETE_TO_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """from 0"""
     chunks: _builtins.int
@@ -807,7 +808,9 @@ class TransactionChunk(_message.Message):
     @_builtins.property
     def low_watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LowWatermark]: ...
     @_builtins.property
-    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionOutcome]: ...
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionOutcome]:
+        """in a snapshot: those whose own records are not confirmed"""
+
     @_builtins.property
     def open(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenTransaction]: ...
     @_builtins.property
@@ -815,6 +818,10 @@ class TransactionChunk(_message.Message):
     @_builtins.property
     def complete_to(self) -> Global___Position:
         """in snapshots: every open transaction with entries up to here is in `open`"""
+
+    @_builtins.property
+    def settled(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettledNumbers]:
+        """in a snapshot: outcomes above low watermarks"""
 
     def __init__(
         self,
@@ -829,14 +836,47 @@ class TransactionChunk(_message.Message):
         open: _abc.Iterable[Global___OpenTransaction] | None = ...,
         pending: _abc.Iterable[Global___CursorPendingAck] | None = ...,
         complete_to: Global___Position | None = ...,
+        settled: _abc.Iterable[Global___SettledNumbers] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["complete_to", b"complete_to", "scan_from", b"scan_from"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "chunks", b"chunks", "complete_to", b"complete_to", "index", b"index", "low_watermarks", b"low_watermarks", "open", b"open", "outcomes", b"outcomes", "pending", b"pending", "scan_from", b"scan_from", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "chunks", b"chunks", "complete_to", b"complete_to", "index", b"index", "low_watermarks", b"low_watermarks", "open", b"open", "outcomes", b"outcomes", "pending", b"pending", "scan_from", b"scan_from", "settled", b"settled", "snapshot_id", b"snapshot_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TransactionChunk: _TypeAlias = TransactionChunk  # noqa: Y015
+
+@_typing.final
+class SettledNumbers(_message.Message):
+    """Transactions of a coordinator with the same outcome."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    coordinator: _builtins.int
+    high: _builtins.int
+    """of all numbers, the bits from 32 on"""
+    action: Global___TransactionAction.ValueType
+    numbers: _builtins.bytes
+    """a roaring bitmap of their low 32 bits"""
+    def __init__(
+        self,
+        *,
+        coordinator: _builtins.int = ...,
+        high: _builtins.int = ...,
+        action: Global___TransactionAction.ValueType = ...,
+        numbers: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "coordinator", b"coordinator", "high", b"high", "numbers", b"numbers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettledNumbers: _TypeAlias = SettledNumbers  # noqa: Y015
 
 @_typing.final
 class LowWatermark(_message.Message):

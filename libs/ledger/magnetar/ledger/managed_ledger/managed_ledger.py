@@ -180,6 +180,10 @@ class ManagedLedger(TopicOffload):
         limit = self.max_read_position
         return confirmed if limit is None else min(confirmed, limit)
 
+    def now_ms(self) -> int:
+        """Returns the topic's wall clock, ms since 1970 UTC."""
+        return self._ctx.clock.wall_ms()
+
     def first_position(self) -> Position:
         """The position just before the first existing entry."""
         spans = self._spans.spans
@@ -627,6 +631,9 @@ class _CompactedTopic:
         ledger = self._ledger
         return await storage_reads.read(ledger._reads(), ledger._spans, start, limit, entries_max, bytes_max)
 
+    def first_position(self) -> Position:
+        return self._ledger.first_position()
+
     def read_limit(self) -> Position:
         return self._ledger.read_limit()
 
@@ -694,6 +701,9 @@ class _TransactionalTopic:
     def cursor(self, cursor_id: int) -> Cursor | None:
         cursors = self._ledger._cursors.by_name.values()
         return next((each for each in cursors if each.durable and each.cursor_id == cursor_id), None)
+
+    def has_cursor(self, cursor: Cursor) -> bool:
+        return self._ledger._cursors.by_name.get(cursor.name) is cursor
 
     def ended(self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None:
         self._ledger.on_transaction_ended(txn, action, acks)

@@ -20,6 +20,7 @@ from magnetar.common.errors import (
 )
 from magnetar.common.metadata.keys import delete_ledger_intent_id
 from magnetar.common.metadata.store import ABSENT, Delete, Op
+from magnetar.ledger.compacted.figures import WriteTimes
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, LedgerWriter, Run
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import delete_ledger_intent, finish_quietly
@@ -42,6 +43,7 @@ class PageLedger:
         "_kept_at",
         "_unconfirmed",
         "_wake",
+        "_writes",
         "byte_length",
         "closed",
         "pages",
@@ -49,13 +51,16 @@ class PageLedger:
         "writer",
     )
 
-    def __init__(self, ctx: ManagedLedgerContext) -> None:
+    def __init__(self, ctx: ManagedLedgerContext, writes: WriteTimes) -> None:
+        """Notes in `writes` how long each page takes."""
         self._ctx = ctx
+        self._writes = writes
         self._confirmed = -1
         self._failed: StorageError | None = None
         self._intent_version = ABSENT
         self._kept_at = ctx.clock.monotonic()
-        self._unconfirmed: list[tuple[int, int]] = []
+        self._unconfirmed: list[tuple[int, int, float]] = []
+        """Pages as (entry id, bytes, time of their hand-over)."""
         self._wake: asyncio.Future[None] | None = None
         self.byte_length = 0
         self.pages = 0
@@ -80,8 +85,8 @@ class PageLedger:
                     break
             self.pages += 1
             self.byte_length += len(page)
-            self._unconfirmed.append((last, len(page)))
-            while sum(size for _, size in self._unconfirmed) > _UNCONFIRMED_BYTES_MAX:
+            self._unconfirmed.append((last, len(page), self._ctx.clock.monotonic()))
+            while sum(size for _, size, _ in self._unconfirmed) > _UNCONFIRMED_BYTES_MAX:
                 await self._progress()
         await self.keep()
 
@@ -177,6 +182,10 @@ class PageLedger:
             raise LogFailed(f"ledger {self.ref.id} of a compaction failed: {self._failed}")
 
     def _on_confirmed(self, last_confirmed: int) -> None:
+        now = self._ctx.clock.monotonic()
+        for page_id, _, began in self._unconfirmed:
+            if self._confirmed < page_id <= last_confirmed:
+                self._writes.add((now - began) * 1000)
         self._confirmed = last_confirmed
         self._notify()
 

@@ -36,6 +36,7 @@ from magnetar.common.naming.position import EARLIEST, LATEST, Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.compacted.figures import CompactionProgress, CompactionResult, ViewEnd, ViewFigures
 from magnetar.ledger.compacted.pace import RunPace
+from magnetar.ledger.compacted.rebuild import rebuild_start
 from magnetar.ledger.compacted.settings import CompactionSettings
 from magnetar.ledger.compacted.view import View, ViewRead
 from magnetar.ledger.ledger_store import LedgerRef
@@ -69,6 +70,10 @@ class CompactedTopic(Protocol):
         self, start: Position, limit: Position, entries_max: int, bytes_max: int
     ) -> ReadResult:
         """Reads the topic's own entries up to `limit`, like `ManagedLedger.read`, past the entry cache."""
+        ...
+
+    def first_position(self) -> Position:
+        """The position just before the first entry that the topic still has."""
         ...
 
     def read_limit(self) -> Position:
@@ -116,6 +121,7 @@ class TopicCompaction:
         "_held",
         "_idle",
         "_reads",
+        "_rebuilt_after",
         "_running",
         "_topic",
         "_view",
@@ -127,6 +133,7 @@ class TopicCompaction:
         self._view = view
         self._held = view is not None
         self._running = False
+        self._rebuilt_after: Position | None = None
         self._change: _Change | None = None
         self._doubt = False
         self._reads: dict[int, int] = {}
@@ -156,7 +163,10 @@ class TopicCompaction:
         """
         if not self._held and not self._running:
             return slowest
-        return min(LATEST if slowest is None else slowest, self.horizon or EARLIEST)
+        held = self.horizon or EARLIEST
+        if self._rebuilt_after is not None:
+            held = min(held, self._rebuilt_after)
+        return min(LATEST if slowest is None else slowest, held)
 
     # View
 
@@ -282,6 +292,7 @@ class TopicCompaction:
             RunPace(ctx.clock, settings.limits.bytes_per_second),
         )
         try:
+            view = await self._rebuilt(run, view, limit, settings)
             while True:
                 after = await run.part(view, limit)
                 if after is view or after.horizon >= limit:
@@ -300,6 +311,19 @@ class TopicCompaction:
             ctx.clock.monotonic() - began,
             view is not before,
         )
+
+    async def _rebuilt(
+        self, run: CompactionRun, view: View, limit: Position, settings: CompactionSettings
+    ) -> View:
+        """Rebuilds damaged segments if the topic still has their entries; returns the view in force."""
+        start = rebuild_start(view, self._topic.first_position(), settings.retain_null_key)
+        if start is None or limit < view.horizon:
+            return view
+        self._rebuilt_after = start.horizon
+        try:
+            return await run.rebuild(view, start, limit)
+        finally:
+            self._rebuilt_after = None
 
     async def remove(self) -> None:
         """Removes the view with its ledgers, and the hold; durable on return. Idempotent.

@@ -83,6 +83,7 @@ class TransactionalTopic(Protocol):
     def flush_soon(self) -> None: ...
     def limit(self, position: Position | None) -> None: ...
     def cursor(self, cursor_id: int) -> Cursor | None: ...
+    def has_cursor(self, cursor: Cursor) -> bool: ...
     def ended(self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None: ...
     def last_before(self, position: Position) -> Position | None:
         """Returns the last position of the ledger before the one of `position`; None if it is the first."""
@@ -309,7 +310,7 @@ class TopicTransactions:
         the call, or abort.
         """
         self._check_open(txn)
-        if not cursor.durable or self._topic.cursor(cursor.cursor_id) is not cursor:
+        if not cursor.durable or not self._topic.has_cursor(cursor):
             raise TransactionNotAllowed(
                 f"{cursor.name!r} is no durable subscription of {self._topic.name}: transactions acknowledge "
                 "only in these"

@@ -97,7 +97,13 @@ def snapshot_entries(
         for coordinator, low_watermark in state.low_watermarks.items():
             below = pb.LowWatermark(coordinator=coordinator, below=low_watermark + 1)
             yield "low_watermarks", below, _ITEM_BYTES
-        for txn, action in {**state.outcomes, **unwritten}.items():
+        for coordinator, high, action, numbers in state.outcomes.numbers():
+            for piece in acked_entries(high, numbers):
+                settled = pb.SettledNumbers(
+                    coordinator=coordinator, high=high, action=_ACTIONS[action], numbers=piece.entry_ids
+                )
+                yield "settled", settled, settled.ByteSize()
+        for txn, action in unwritten.items():
             outcome = _outcome(txn, action)
             yield "outcomes", outcome, _ITEM_BYTES
         for txn, opened in state.open.items():
@@ -182,5 +188,9 @@ def _apply(state: TransactionState, chunk: pb.TransactionChunk) -> None:
     for ack in chunk.pending:
         txn, pending = read_pending(ack.pending_ack)
         state.cursor(ack.cursor_id).add(txn, pending)
+    for each_set in chunk.settled:
+        numbers = read_bitmap(each_set.numbers)
+        action = _READ_ACTIONS[each_set.action]
+        state.outcomes.add_numbers(each_set.coordinator, each_set.high, action, numbers)
     for outcome in chunk.outcomes:
         state.note_outcome(*read_outcome(outcome)[:2])

@@ -7,18 +7,23 @@ arrives late, and answer an end that is repeated.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from array import array
+from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from magnetar.common.naming.position import EARLIEST, LATEST, Position
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.pending_acks import CursorPending, PendingAck
+from magnetar.ledger.managed_ledger.transaction_outcomes import Outcomes
 from pyroaring import BitMap
 
 NO_LIMIT: Final = LATEST
+
+_ENDED_BLOCKING_MIN: Final = 1_000
+"""Ended transactions behind an open one that are kept at least before they are sorted out."""
 
 
 @dataclass(slots=True)
@@ -27,12 +32,35 @@ class OpenTransaction:
 
     began_ms: int
     """When the topic first heard of it, ms since 1970 UTC; 0: not known."""
-    first_position: Position | None = None
-    """Its first durable entry; None while it has none."""
-    entries: dict[int, BitMap] = field(default_factory=dict)
-    """Its durable entries by ledger."""
     runs_in_flight: int = 0
     """Its accepted runs that are neither confirmed nor refused."""
+    _ranges: array[int] | None = None
+    # Its durable entries in order: ledger id, first, last; and so on. Most transactions have few here.
+
+    @property
+    def first_position(self) -> Position | None:
+        """Its first durable entry; None while it has none."""
+        return None if self._ranges is None else Position(self._ranges[0], self._ranges[1])
+
+    @property
+    def entries(self) -> dict[int, BitMap]:
+        """Its durable entries by ledger; a copy."""
+        found: dict[int, BitMap] = {}
+        ranges = iter(self._ranges or ())
+        for ledger_id, first, last in zip(ranges, ranges, ranges, strict=True):
+            found.setdefault(ledger_id, BitMap()).add_range(first, last + 1)
+        return found
+
+    def add(self, run: Run) -> None:
+        """Adds a durable run, which follows all earlier ones."""
+        ledger_id, first, last = run.ledger_id, run.first_entry_id, run.last_entry_id
+        ranges = self._ranges
+        if ranges is None:
+            self._ranges = array("Q", (ledger_id, first, last))
+        elif ranges[-3] == ledger_id and ranges[-1] + 1 == first:
+            ranges[-1] = last
+        else:
+            ranges.extend((ledger_id, first, last))
 
 
 class TransactionState:
@@ -53,10 +81,10 @@ class TransactionState:
 
     def __init__(self, scan_from: Position = EARLIEST) -> None:
         self._open: dict[TxnId, OpenTransaction] = {}
-        self._blocking: OrderedDict[TxnId, Position] = OrderedDict()
-        # Open transactions with entries, in the order of their first positions.
+        self._blocking: deque[TxnId] = deque()
+        # Open transactions with entries in the order of their first positions, among others that have ended.
         self._aborted: dict[int, BitMap] = {}
-        self._outcomes: dict[TxnId, Action] = {}
+        self._outcomes = Outcomes()
         self._pending: dict[int, CursorPending] = {}
         self.low_watermarks: dict[int, int] = {}
         """By coordinator: no transaction at or below it is open there."""
@@ -78,7 +106,7 @@ class TransactionState:
         return self._aborted
 
     @property
-    def outcomes(self) -> Mapping[TxnId, Action]:
+    def outcomes(self) -> Outcomes:
         return self._outcomes
 
     @property
@@ -104,11 +132,10 @@ class TransactionState:
     def stored(self, txn: TxnId, run: Run) -> None:
         """Adds a durable run of an open transaction, before anything may read it."""
         opened = self.begin(txn, run.publish_time_ms)
-        ids = opened.entries.setdefault(run.ledger_id, BitMap())
-        ids.add_range(run.first_entry_id, run.first_entry_id + len(run.entries))
-        if opened.first_position is None:
-            opened.first_position = Position(run.ledger_id, run.first_entry_id)
-            self._blocking[txn] = opened.first_position
+        is_first = opened.first_position is None
+        opened.add(run)
+        if is_first:
+            self._blocking.append(txn)
             self._find_limit()
 
     def found(self, txn: TxnId, run: Run) -> None:
@@ -125,7 +152,7 @@ class TransactionState:
     def forget_unused(self, txn: TxnId) -> None:
         """Removes an open transaction that has nothing here: all of its runs were refused."""
         opened = self._open.get(txn)
-        if opened is None or opened.runs_in_flight or opened.entries:
+        if opened is None or opened.runs_in_flight or opened.first_position is not None:
             return
         if not any(txn in cursor.transactions for cursor in self._pending.values()):
             del self._open[txn]
@@ -155,7 +182,7 @@ class TransactionState:
 
     def settle(self, txn: TxnId, action: Action) -> dict[int, PendingAck]:
         """Ends a transaction; returns its acknowledgements by cursor id, to apply after a commit."""
-        self._outcomes[txn] = action
+        self._outcomes.add(txn, action)
         self.ended[action] += 1
         acks = self.take_acks(txn)
         opened = self._open.pop(txn, None)
@@ -163,19 +190,19 @@ class TransactionState:
             if action is Action.ABORT:
                 for ledger_id, entry_ids in opened.entries.items():
                     self._aborted.setdefault(ledger_id, BitMap()).update(entry_ids)
-            if self._blocking.pop(txn, None) is not None:
-                self._find_limit()
+            self._find_limit()
         return acks
 
     def note_outcome(self, txn: TxnId, action: Action) -> None:
         """Adds an outcome from a snapshot; see `unapplied`."""
-        self._outcomes[txn] = action
+        self._outcomes.add(txn, action)
         self._open.pop(txn, None)
 
     def unapplied(self) -> list[tuple[Action, dict[int, PendingAck]]]:
         """Removes and returns acknowledgements of transactions whose outcome is known, after a snapshot."""
         with_acks = {txn for cursor in self._pending.values() for txn in cursor.transactions}
-        return [(self._outcomes[txn], self.take_acks(txn)) for txn in with_acks if txn in self._outcomes]
+        ended = [(txn, outcome) for txn in with_acks if (outcome := self._outcomes.get(txn)) is not None]
+        return [(outcome, self.take_acks(txn)) for txn, outcome in ended]
 
     def take_acks(self, txn: TxnId) -> dict[int, PendingAck]:
         """Removes and returns a transaction's acknowledgements by cursor id."""
@@ -195,14 +222,17 @@ class TransactionState:
 
     def forget_outcomes(self) -> None:
         """Drops the outcomes at or below low watermarks; `scan_from` and `aborted` have what they said."""
-        self._outcomes = {
-            txn: action
-            for txn, action in self._outcomes.items()
-            if txn.least > self.low_watermarks.get(txn.most, -1)
-        }
+        for coordinator, low_watermark in self.low_watermarks.items():
+            if low_watermark >= 0:
+                self._outcomes.forget(coordinator, low_watermark)
 
     def _find_limit(self) -> None:
-        first = next(iter(self._blocking.values()), None)
+        blocking = self._blocking
+        if len(blocking) > _ENDED_BLOCKING_MIN + 2 * len(self._open):
+            blocking = self._blocking = deque(txn for txn in blocking if txn in self._open)
+        while blocking and blocking[0] not in self._open:
+            blocking.popleft()
+        first = self._open[blocking[0]].first_position if blocking else None
         self.limit = NO_LIMIT if first is None else Position(first.ledger_id, first.entry_id - 1)
 
     # Reading

@@ -173,6 +173,10 @@ class Placement:
         """Number of bookies that accept new fragments, including quarantined ones."""
         return len(self._registry.writable())
 
+    def writable_ids(self) -> list[str]:
+        """Returns the ids of those bookies."""
+        return [each.bookie_id for each in self._registry.writable()]
+
     def new_ensemble(self, striping: Striping) -> list[str]:
         """Chooses bookies for a new ledger. Raises NotEnoughBookies.
 

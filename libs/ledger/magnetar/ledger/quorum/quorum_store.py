@@ -154,6 +154,20 @@ class QuorumLedgerStore:
             bookie_ids = sorted({each for fragment in found[1].fragments for each in fragment.bookie_ids})
             self._context.tasks.spawn(self._hint(ref, bookie_ids), f"delete hints of {ref.id}")
 
+    async def disk_usage(self, copies: int) -> float | None:
+        """See `LedgerStore.disk_usage`. Asks the writable bookies."""
+        calls = [self._context.clients.client(each).describe() for each in self.placement.writable_ids()]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        used: list[float] = []
+        for answer in answers:
+            if isinstance(answer, BookieUnreachable):
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            if answer.total_bytes:
+                used.append(1 - answer.free_bytes / answer.total_bytes)
+        return sorted(used)[copies - 1] if len(used) >= copies else None
+
     def obstacle(self, ack_quorum: int) -> Obstacle | None:
         """See `LedgerStore.obstacle`."""
         storing, writable = self._context.storing, self.placement.writable

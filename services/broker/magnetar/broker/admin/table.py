@@ -41,6 +41,8 @@ from magnetar.broker.admin.routes.topics import policies as topic_policies
 from magnetar.broker.admin.routes.topics import replication as topic_replication
 from magnetar.broker.admin.routes.topics import stats as topic_stats
 from magnetar.broker.admin.routes.topics import storage as topic_storage
+from magnetar.broker.admin.routes.transactions import coordinators as transaction_coordinators
+from magnetar.broker.admin.routes.transactions import topics as topic_transactions
 
 
 def routes(broker: BrokerView) -> list[Route]:
@@ -83,6 +85,8 @@ def routes(broker: BrokerView) -> list[Route]:
         *topic_replication.ROUTES,
         *topics.LAST,
         *schemas.ROUTES,
+        *transaction_coordinators.ROUTES,
+        *topic_transactions.ROUTES,
         *publishing.ROUTES,
         *lookup.ROUTES,
         *orphans.ROUTES,

@@ -38,7 +38,13 @@ def _view(topic: PersistentTopic) -> str:
     if compaction.horizon is None:
         return "There is no compacted view: consumers with read_compacted read the topic itself."
     figures = compaction.figures
-    return f"The compacted view ends at {compaction.horizon} and has {figures.entries:,} entries."
+    text = f"The compacted view ends at {compaction.horizon} and has {figures.entries:,} entries."
+    if figures.damaged:
+        text += (
+            f" Damaged or lost segments: {figures.damaged} of {figures.segments}; the next compaction makes "
+            "them anew if the topic still has all messages from there on."
+        )
+    return text
 
 
 def _next_run(topic: PersistentTopic) -> str:

@@ -92,7 +92,9 @@ class CompactionService:
             self._failed(topic, f"unexpected error: {error}")
             log.exception("compaction failed unexpectedly", topic=topic.name.full)
         finally:
-            state.progress = None
+            if state.progress is not None:
+                state.writes.add_all(state.progress.writes)
+                state.progress = None
             if state.running:
                 self._failed(topic, "the broker is shutting down")
             del self._runs[topic]

@@ -19,14 +19,16 @@ def explain(
     unacked_limit_reached: bool,
     paused_by: str | None = None,
     throttled_by: str | None = None,
+    waits_for: str | None = None,
     delayed: int = 0,
     due_in_ms: int | None = None,
 ) -> str | None:
     """Explains in words what keeps entries from going out now; None when nothing does.
 
     `consumers` are those that may get entries now; `paused_by` is the reason why not even these do, if any;
-    `throttled_by` is the scope of the dispatch rate that is used up. `delayed` entries wait for their time,
-    the first of them for `due_in_ms`.
+    `throttled_by` is the scope of the dispatch rate that is used up; `waits_for` is the open transaction
+    behind which nothing can be read. `delayed` entries wait for their time, the first of them for
+    `due_in_ms`.
     """
     if backlog == 0:
         return "nothing to deliver: every entry is acknowledged"
@@ -46,6 +48,8 @@ def explain(
         return f"throttled by the dispatch rate of {throttled_by}"
     if reading:
         return "waiting for a read from storage"
+    if waits_for is not None:
+        return f"waits for {waits_for}"
     if delayed and due_in_ms is not None:
         return f"{delayed} entries wait for their time, the next one for {due_in_ms / 1000:.3f} s"
     return None

@@ -26,6 +26,7 @@ from magnetar.broker.metrics.topic_metrics import BROKER_SUMS, SUBSCRIPTION_METR
 from magnetar.broker.metrics.views import MetricsSource, SubscriptionView, TopicView
 from magnetar.broker.schemas.figures import SUMMARIES as SCHEMA_SUMMARIES
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.topics.compaction_state import COMPACTION_SUBSCRIPTION
 from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.registry import topic_loads
 from magnetar.common.obs.latency import summary_lines
@@ -134,6 +135,9 @@ class MetricsPage:
                 clients.add_consumers(subscription, text)
                 if slices.over():
                     yield ""
+            if (compaction := topic.compaction_subscription()) is not None:
+                text = self._subscription_labels(texts, COMPACTION_SUBSCRIPTION)
+                subscriptions.add(compaction, text, texts.namespace)
             if slices.over():
                 yield ""
         self._labels = labels

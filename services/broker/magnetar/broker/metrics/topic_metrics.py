@@ -22,6 +22,7 @@ from magnetar.broker.subscriptions.limits.dispatch_rate import (
     OF_SUBSCRIPTION,
     OF_TOPIC,
 )
+from magnetar.ledger.compacted.figures import WRITE_MS_BOUNDS
 
 Number = int | float
 T = TypeVar("T")
@@ -68,6 +69,26 @@ def _buckets(
     )
     metrics.append(Metric(f"{name}_sum", "gauge", help_text, lambda topic: histogram(topic).period_total))
     return metrics
+
+
+def _compaction_writes() -> list[Metric[TopicView]]:
+    name, help_text = (
+        "pulsar_compaction_latency",
+        "Pages that compactions since the load wrote, by milliseconds until they were durable.",
+    )
+
+    def count_of(index: int) -> Callable[[TopicView], Number]:
+        return lambda topic: topic.compaction.writes.counts[index]
+
+    values: list[tuple[str, Callable[[TopicView], Number]]] = [
+        (f"le_{bound:g}".replace(".", "_"), count_of(index)) for index, bound in enumerate(WRITE_MS_BOUNDS)
+    ]
+    values += [
+        ("overflow", count_of(len(WRITE_MS_BOUNDS))),
+        ("count", lambda topic: sum(topic.compaction.writes.counts)),
+        ("sum", lambda topic: topic.compaction.writes.total_ms),
+    ]
+    return [Metric(f"{name}_{suffix}", "gauge", help_text, value, seldom=True) for suffix, value in values]
 
 
 def _throttled(unit: str, kind: str) -> list[Metric[SubscriptionView]]:
@@ -255,6 +276,7 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         seldom=True,
         adds_up=False,
     ),
+    *_compaction_writes(),
     Metric(
         "pulsar_compaction_compacted_entries_count",
         "gauge",
@@ -268,6 +290,35 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         "Estimated bytes of the entries in the compacted view, one copy.",
         lambda t: t.compacted_bytes,
         seldom=True,
+    ),
+    Metric(
+        "pulsar_txn_tb_active_total",
+        "gauge",
+        "Transactions with messages or acknowledgements here that have not ended here.",
+        lambda t: t.transactions.open,
+        seldom=True,
+    ),
+    Metric(
+        "pulsar_txn_tb_committed_total",
+        "gauge",
+        "Transactions that were committed here since the load.",
+        lambda t: t.transactions.committed,
+        seldom=True,
+    ),
+    Metric(
+        "pulsar_txn_tb_aborted_total",
+        "gauge",
+        "Transactions that were aborted here since the load.",
+        lambda t: t.transactions.aborted,
+        seldom=True,
+    ),
+    Metric(
+        "magnetar_txn_tb_blocked_seconds",
+        "gauge",
+        "Age in seconds of the open transaction that readers wait for.",
+        lambda t: t.blocked_by_transaction_s,
+        seldom=True,
+        adds_up=False,
     ),
     Metric(
         "magnetar_in_entries_total",

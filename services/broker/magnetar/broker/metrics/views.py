@@ -11,6 +11,7 @@ from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.compaction_state import CompactionState
 from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.transaction_figures import TransactionFigures
 from magnetar.common.naming.topic_name import TopicName
 
 
@@ -111,6 +112,16 @@ class TopicView(Protocol):
         ...
 
     @property
+    def transactions(self) -> TransactionFigures:
+        """Its transactions since the load."""
+        ...
+
+    @property
+    def blocked_by_transaction_s(self) -> float:
+        """Age in seconds of the open transaction that readers wait for; 0 without one."""
+        ...
+
+    @property
     def backlog_bytes(self) -> int: ...
 
     @property
@@ -123,6 +134,10 @@ class TopicView(Protocol):
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionView]: ...
+
+    def compaction_subscription(self) -> SubscriptionView | None:
+        """The subscription `__compaction` to show; None for a topic that is not compacted."""
+        ...
 
 
 class MetricsSource(ReadinessSource, Protocol):

@@ -29,6 +29,7 @@ from magnetar.broker.subscriptions.entries.entry_source import EntrySource
 from magnetar.broker.subscriptions.filters.delay_gate import DelayGate, count_delayed
 from magnetar.broker.subscriptions.filters.withheld_acks import WithheldAcks
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
+from magnetar.broker.subscriptions.limits.open_transactions import waits_for
 from magnetar.broker.subscriptions.membership import Membership, WithMembers
 from magnetar.broker.subscriptions.transactional_acks import give_back, take_from_holders
 from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts, SubType
@@ -205,6 +206,9 @@ class Subscription(WithMembers):
             paused_by=None if self._delivery is None else self._delivery.paused_by,
             throttled_by=None if self.dispatch_rate is None else self.dispatch_rate.throttled_by,
             reading=self._source is not None and self._source.reading,
+            waits_for=None
+            if self._source is None
+            else waits_for(self._ledger, self.cursor, self._source.read_position),
             unacked_limit_reached=self.blocked_on_unacked,
             delayed=self.delayed,
             due_in_ms=None if self._ledger.delays is None else self._ledger.delays.due_in_ms,

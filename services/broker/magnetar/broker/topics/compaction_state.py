@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from magnetar.ledger.compacted.figures import CompactionProgress
+from magnetar.ledger.compacted.figures import CompactionProgress, WriteTimes
 
 COMPACTION_SUBSCRIPTION: Final = "__compaction"
 """The name under which administrators see what compaction holds; no client may subscribe with it."""
@@ -42,6 +42,8 @@ class CompactionState:
     bytes_read: int = 0
     """Bytes that the last successful run read, for its rates."""
     bytes_written: int = 0
+    writes: WriteTimes = field(default_factory=WriteTimes)
+    """Times of pages written by all runs that ended."""
     progress: CompactionProgress | None = None
     """Progress of the run under way; None while none runs."""
     due_since_ms: int = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
+from magnetar.broker.subscriptions.limits.open_transactions import blocked_s
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.tenure import Lease, Tenure
 from magnetar.broker.topics.backlog.backlog import Backlog
@@ -21,6 +22,7 @@ from magnetar.broker.topics.subscribe.compaction_subscription import compaction_
 from magnetar.broker.topics.subscribe.persistent_subscriptions import PersistentSubscriptions
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_context import TopicContext
+from magnetar.broker.topics.transaction_figures import TransactionFigures, figures_of
 from magnetar.common.errors import OwnershipLost, StorageError
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.topic_name import TopicName
@@ -246,6 +248,14 @@ class PersistentTopic(Topic):
     def uncompacted_bytes(self) -> int:
         """Estimated bytes of the entries after the horizon of the compacted view; of all without a view."""
         return self.ledger.spans.bytes_after(self.ledger.compaction.horizon or EARLIEST)
+
+    @property
+    def transactions(self) -> TransactionFigures:
+        return figures_of(self.ledger)
+
+    @property
+    def blocked_by_transaction_s(self) -> float:
+        return blocked_s(self.ledger)
 
     @property
     def compacted_entries(self) -> int:

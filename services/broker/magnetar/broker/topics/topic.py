@@ -8,6 +8,7 @@ from collections.abc import Callable
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
+from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.closed_clients import ClosedClient
 from magnetar.broker.topics.compaction_state import NEVER_COMPACTED, CompactionState
 from magnetar.broker.topics.publish.producer import Producer
@@ -17,6 +18,7 @@ from magnetar.broker.topics.publish.refusals import Refusals
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription
 from magnetar.broker.topics.subscribe.topic_subscriptions import TopicSubscriptions
 from magnetar.broker.topics.topic_state import TopicState
+from magnetar.broker.topics.transaction_figures import NO_TRANSACTIONS, TransactionFigures
 from magnetar.broker.versions import tell_closed
 from magnetar.common.errors import NotAllowed, OwnershipLost
 from magnetar.common.naming.position import Position
@@ -185,9 +187,23 @@ class Topic(ABC):
         return 0
 
     @property
+    def transactions(self) -> TransactionFigures:
+        """Its transactions since the load."""
+        return NO_TRANSACTIONS
+
+    @property
+    def blocked_by_transaction_s(self) -> float:
+        """Age in seconds of the open transaction that readers wait for; 0 without one."""
+        return 0.0
+
+    @property
     def compacted_entries(self) -> int:
         """Entries in the compacted view."""
         return 0
+
+    def compaction_subscription(self) -> Subscription | None:
+        """The subscription `__compaction` to show; None for a topic that is not compacted."""
+        return None
 
     @property
     def compacted_bytes(self) -> int:

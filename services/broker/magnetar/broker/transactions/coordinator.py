@@ -104,6 +104,7 @@ class Coordinator:
                 self._delivery.deliver(each)
         self._deadlines.add_all(deadlines)
         self._figures.active.set_function(lambda: self.active)
+        self._figures.oldest.set_function(lambda: self.oldest_s)
 
     # Requests of clients
 
@@ -127,6 +128,7 @@ class Coordinator:
         self._deadlines.add(number, self._clock.monotonic() + ttl_ms / 1000)
         await written.wait()
         self._figures.created.inc()
+        self._figures.log_has(self.log.figures.changes)
         return TxnId(self.coordinator_id, number)
 
     async def add_partitions(self, txn: TxnId, topics: Sequence[str], caller: str | None) -> None:
@@ -193,6 +195,12 @@ class Coordinator:
     def active(self) -> int:
         """Number of unfinished transactions."""
         return self._state.active
+
+    @property
+    def oldest_s(self) -> float:
+        """Age of the oldest unfinished transaction, in seconds; 0 without any."""
+        oldest = next((each for each in self._state.transactions.values() if not each.ended_ms), None)
+        return 0.0 if oldest is None else max(0.0, (self._clock.wall_ms() - oldest.began_ms) / 1000)
 
     @property
     def unconfirmed_ends(self) -> int:
@@ -273,9 +281,13 @@ class Coordinator:
                 self.on_lost()
 
     def abandon(self, reason: str) -> None:
-        """Stops at once, without writing."""
+        """Stops at once, without writing. `stopped` ends the calls in flight."""
         self._leave(reason)
         self.log.lose(OwnershipLost(reason))
+
+    async def stopped(self) -> None:
+        """Cancels the calls to topics that are in flight, after `abandon` or a loss."""
+        await self._delivery.close()
 
     async def close(self) -> None:
         """Waits for the changes in flight and closes the log; idempotent. A caller with a deadline cancels

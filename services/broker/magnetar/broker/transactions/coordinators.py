@@ -138,6 +138,7 @@ class Coordinators:
             self._ownership.check(coordinator_partition(tc_id))  # it may have moved meanwhile
         except BaseException:
             coordinator.abandon(f"coordinator {tc_id} moved while it was loaded")
+            await coordinator.stopped()
             raise
         coordinator.on_lost = lambda: self._drop(tc_id, coordinator)
         self._loaded[tc_id] = coordinator
@@ -152,6 +153,10 @@ class Coordinators:
     def _drop(self, tc_id: int, coordinator: Coordinator) -> None:
         if self._loaded.get(tc_id) is coordinator:
             del self._loaded[tc_id]
+        self._stop(coordinator)
+
+    def _stop(self, coordinator: Coordinator) -> None:
+        self._tasks.spawn(coordinator.stopped(), f"stop coordinator {coordinator.coordinator_id}")
 
     # Moves
 
@@ -159,13 +164,7 @@ class Coordinators:
         """Closes the coordinators of a bundle before another broker takes it. Decided transactions go on
         there.
         """
-        concerned = self._of_bundle(namespace, bundle)
-        loads = [self._loads[each] for each in concerned if each in self._loads]
-        for load in loads:
-            load.cancel()
-        if loads:
-            await asyncio.wait(loads)
-        await self._close(concerned)
+        await self._close(self._of_bundle(namespace, bundle))
 
     def bundle_lost(self, namespace: NamespaceName, bundle: BundleRange) -> None:
         """Drops the coordinators of a bundle that another broker owns, without writing."""
@@ -181,8 +180,8 @@ class Coordinators:
     async def close(self) -> None:
         """Closes all coordinators, within a bounded time. Idempotent."""
         self._closed = True
+        await self._close([*self._loads, *self._loaded])
         await self._tasks.close()
-        await self._close(list(self._loaded))
 
     def _of_bundle(self, namespace: NamespaceName, bundle: BundleRange) -> list[int]:
         found = []
@@ -200,9 +199,17 @@ class Coordinators:
             coordinator = self._loaded.pop(tc_id, None)
             if coordinator is not None:
                 coordinator.abandon(f"coordinator {tc_id} is not served here any more: {reason}")
+                self._stop(coordinator)
 
     async def _close(self, coordinators: list[int]) -> None:
+        loads = [self._loads[each] for each in coordinators if each in self._loads]
+        for load in loads:
+            load.cancel()
+        if loads:
+            await asyncio.wait(loads)
         leaving = [self._loaded.pop(each) for each in coordinators if each in self._loaded]
+        for coordinator in leaving:
+            coordinator.on_lost = None
         await asyncio.gather(*(_close(each) for each in leaving))
 
 

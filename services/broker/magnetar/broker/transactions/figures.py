@@ -78,6 +78,12 @@ _LATENCIES: Final = [
         registry=REGISTRY,
     ),
 ]
+_OLDEST: Final = Gauge(
+    "magnetar_txn_oldest_seconds",
+    "Age of the oldest unfinished transaction of a coordinator; 0 without any.",
+    _LABELS,
+    registry=REGISTRY,
+)
 _UNCONFIRMED_ENDS: Final = Gauge(
     "magnetar_txn_unconfirmed_ends",
     "Topics that have not confirmed the end of a transaction of a coordinator yet.",
@@ -112,6 +118,7 @@ class CoordinatorFigures:
         "contradictions",
         "created",
         "end_retries",
+        "oldest",
         "timed_out",
         "unconfirmed_ends",
     )
@@ -119,6 +126,7 @@ class CoordinatorFigures:
     def __init__(self, cluster: str, coordinator_id: int) -> None:
         labels = self._labels = (cluster, str(coordinator_id))
         self.active = _ACTIVE.labels(*labels)
+        self.oldest = _OLDEST.labels(*labels)
         self.created = _CREATED.labels(*labels)
         self.timed_out = _TIMED_OUT.labels(*labels)
         self.unconfirmed_ends = _UNCONFIRMED_ENDS.labels(*labels)
@@ -143,4 +151,5 @@ class CoordinatorFigures:
     def close(self) -> None:
         """Removes the gauges of what the coordinator has now; it is elsewhere from here on."""
         _ACTIVE.remove(*self._labels)
+        _OLDEST.remove(*self._labels)
         _UNCONFIRMED_ENDS.remove(*self._labels)

@@ -34,6 +34,7 @@ public final class AdminClient {
             SchemaChecks.run(checks, admin.schemas(), topic);
             ClusterChecks.run(checks, admin, cluster, NS);
             MessageChecks.run(checks, admin, arguments[2]);
+            TransactionChecks.run(checks, admin, "persistent://" + NS + "/transactions");
             deletion(checks, admin);
         }
         System.out.println(checks.failed() == 0 ? "all ok" : checks.failed() + " failed");

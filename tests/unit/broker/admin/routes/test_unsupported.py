@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magnetar.broker.admin.routes import unsupported
-
 if TYPE_CHECKING:
     from tests.unit.broker.admin.conftest import Serving
     from tests.unit.broker.admin.fake_broker import Http
@@ -19,22 +17,6 @@ def test_there_are_no_resource_groups_and_none_can_be_made(serving: Serving) -> 
         assert await http.reason(404, "DELETE", f"{path}/rg1") == "ResourceGroup does not exist"
         assert "not supported yet" in await http.reason(405, "PUT", f"{path}/rg1", {"publishRateInMsgs": 1})
         assert await http.ask(path) == []
-
-    serving(body)
-
-
-def test_every_call_about_transactions_says_that_there_are_none(serving: Serving) -> None:
-    async def body(http: Http) -> None:
-        seen = 0
-        for route in unsupported.ROUTES:
-            if route.object != "transactions" or route.path.endswith("/coordinators"):
-                continue
-            path = route.path.replace("{", "").replace("}", "")
-            status, text = await http.get(path, route.method)
-            assert (status, "not supported yet" in text) == (405, True), path
-            seen += 1
-        assert seen == 13
-        assert await http.json("/admin/v3/transactions/coordinators") == (200, [])
 
     serving(body)
 

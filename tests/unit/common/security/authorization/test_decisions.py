@@ -14,6 +14,8 @@ from magnetar.common.security.authorization.decisions import Decisions, Rights
 from magnetar.common.security.authorization.grants import compile_grants
 from magnetar.common.security.principal import Principal
 
+from tests.examples import examples
+
 ROLES = ("a", "ab", "b", "root", "proxy", "*", "a*", "*b", "")
 SUBSCRIPTIONS = ("", "a", "ab-1", "b", "root", "other")
 
@@ -122,7 +124,7 @@ rules_of = st.builds(
 principals = st.builds(Principal, st.none() | roles, st.none() | roles)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(rules_of, principals, st.sampled_from(SUBSCRIPTIONS))
 def test_decisions_are_those_of_the_model(rules: Rules, principal: Principal, subscription: str) -> None:
     decisions, rights, both = rules.decisions(), rules.rights(), roles_of(principal)

@@ -21,6 +21,7 @@ from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.tenancy import Tenancy
 from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
+from magnetar.broker.transactions.coordinator_views import CoordinatorViews
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.security.authentication.authenticator import Authenticator
@@ -62,6 +63,11 @@ class BrokerView(MetricsSource, Protocol):
     @property
     def compactions(self) -> CompactionService:
         """Compacts topics, and removes compacted views."""
+        ...
+
+    @property
+    def coordinators(self) -> CoordinatorViews | None:
+        """The transaction coordinators of the cluster; None with transactions off."""
         ...
 
     @property

@@ -16,7 +16,7 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.handlers.name_limits import check_properties
 from magnetar.common.errors import InvalidName, NotAllowed
 from magnetar.common.naming.namespace_name import NamespaceName, check_entity
-from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.naming.topic_name import DOMAINS, PERSISTENT, TopicName
 from magnetar.common.security.principal import Principal
 
 BROKER: Final = web.AppKey("broker", BrokerView)
@@ -70,8 +70,9 @@ class Call:
 
     @property
     def domain(self) -> str:
-        """The domain in the path /admin/v2/{domain}/...: 'persistent' or 'non-persistent'."""
-        return self.parts[2]
+        """The domain in the path /admin/v2/{domain}/...; 'persistent' where the path names none."""
+        found = self.parts[2]
+        return found if found in DOMAINS else PERSISTENT
 
     @property
     def topic(self) -> TopicName:

@@ -54,7 +54,7 @@ HTTP_STATUS: Final[dict[type[errors.MagnetarError], int]] = {
     errors.TransactionNotFound: 404,
     errors.InvalidTxnStatus: 409,
     errors.TransactionConflict: 409,
-    errors.TransactionCoordinatorNotFound: 404,
+    errors.TransactionCoordinatorNotFound: 503,
     errors.IncompatibleSchema: 409,
     errors.InvalidSchema: 422,
     errors.NotSupportedYet: 501,

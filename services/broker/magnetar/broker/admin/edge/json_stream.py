@@ -27,9 +27,20 @@ _WRITE_BYTES: Final = 64 * 1024
 def with_members(around: Mapping[str, Any], name: str, members: Iterable[tuple[str, Any]]) -> Iterator[str]:
     """Yields the pieces of a JSON object whose last member `name` is an object of these members."""
     yield f"{json.dumps(around)[:-1]}{', ' if around else ''}{json.dumps(name)}: {{"
+    yield from _members(members)
+    yield "}}"
+
+
+def object_of(members: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Yields the pieces of a JSON object of these members."""
+    yield "{"
+    yield from _members(members)
+    yield "}"
+
+
+def _members(members: Iterable[tuple[str, Any]]) -> Iterator[str]:
     for at, (key, value) in enumerate(members):
         yield f"{', ' if at else ''}{json.dumps(key)}: {json.dumps(value)}"
-    yield "}}"
 
 
 async def stream_json(

@@ -1,6 +1,6 @@
 """Statistics of a topic and its producers in the form of Pulsar's admin API.
 
-Figures that this broker does not keep are 0: transactions, replication.
+Figures that this broker does not keep are 0: replication.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from magnetar.ledger.managed_ledger.offload_figures import OffloadFigures, figur
 
 def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
     """Returns the statistics of a topic. `owner` is the id of this broker."""
-    stats, policies = topic.stats, topic.policies
+    stats, policies, transactions = topic.stats, topic.policies, topic.transactions
     offload = figures_of(topic.ledger.spans.spans) if isinstance(topic, PersistentTopic) else OffloadFigures()
     subscriptions = {
         name: subscription_stats(topic, each, wanted) for name, each in topic.subscriptions.items()
@@ -57,9 +57,9 @@ def topic_stats(topic: Topic, wanted: Wanted, owner: str) -> dict[str, Any]:
         "lastOffloadFailureTimeStamp": wanted.offload_failed_ms,
         "topicCreationTimeStamp": 0,
         "lastPublishTimeStamp": 0,
-        "ongoingTxnCount": 0,
-        "abortedTxnCount": 0,
-        "committedTxnCount": 0,
+        "ongoingTxnCount": transactions.open,
+        "abortedTxnCount": transactions.aborted,
+        "committedTxnCount": transactions.committed,
         "publishers": [publisher_stats(each) for each in topic.producers.values()]
         if wanted.publishers
         else [],

@@ -14,7 +14,6 @@ from magnetar.broker.admin.edge.call import Call
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.objects.backlogs import nth_unacked
 from magnetar.broker.admin.objects.topics import owned_topic_routes, persistent, stored_subscription
-from magnetar.broker.admin.routes.subscriptions.decompression import decompress
 from magnetar.broker.admin.routes.subscriptions.message_headers import message_headers
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.errors import DataCorruption
@@ -23,6 +22,7 @@ from magnetar.common.security.authorization.operations import Operation
 from magnetar.common.wire.batch import parse_metadata, payload_of
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.ledger.payload_codecs import decompress
 
 _READ_BYTES_MAX: Final = 1
 
@@ -111,12 +111,12 @@ def _payload(entry: bytes, metadata: MessageMetadata, bytes_max: int) -> bytes:
     if not metadata.compression or metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
         return payload
     size = min(metadata.uncompressed_size, max(len(entry), bytes_max))
-    return decompress(payload, metadata.compression, size)
+    return decompress(metadata.compression, payload, size)
 
 
 _ERRORS: Final = {
     404: "Topic not found; Message not found",
-    405: "the topic is partitioned or not persistent; the compression is not supported",
+    405: "the topic is partitioned or not persistent",
     422: "the message cannot be decoded",
 }
 

@@ -1,0 +1,1 @@
+"""Routes of transactions: their coordinators, and their state in topics and subscriptions."""
