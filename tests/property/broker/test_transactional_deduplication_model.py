@@ -140,11 +140,11 @@ class TransactionalPublishingMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "topic"):
             return
-        while self.live or len(self.peer.answers) < len(self.on_line):
+        self.take_all()
+        while self.live:
+            done = len(self.peer.answers) == len(self.on_line)
+            self.finish(self.live[0], Action.COMMIT if done else Action.ABORT)
             self.take_all()
-            if self.live:
-                done = len(self.peer.answers) == len(self.on_line)
-                self.finish(self.live[0], Action.COMMIT if done else Action.ABORT)
         assert (self.producer.pending_runs, self.peer.pending_bytes) == (0, 0), "all is answered in the end"
         kept = {number for number, txn in self.stored() if self.is_kept(txn)}
         due = {number for number, txns in self.senders.items() if any(map(self.is_kept, txns))}

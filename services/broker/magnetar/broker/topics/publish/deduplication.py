@@ -217,8 +217,8 @@ class DeduplicationState:
         return verdict, count
 
     def push(self, name: str, highest: int, now_ms: int, txn: TxnId | None = None) -> None:
-        """Records a new run in flight by its highest id; `confirm` or `refuse` follows, `confirm_open` for one
-        in a transaction.
+        """Records a new run in flight by its highest id; `confirm` or `refuse` follows, in a transaction
+        `confirm_open` or `refuse`.
         """
         producer = self._producers.get(name)
         if producer is None:
