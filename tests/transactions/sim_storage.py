@@ -60,7 +60,10 @@ async def open_shared_log(cluster: Cluster) -> LocalLedgerStore:
 async def _outside(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Awaits a call that goes on whatever becomes of the caller."""
     loop = asyncio.get_running_loop()
-    return await asyncio.shield(loop.create_task(make(), context=WORLD.copy()))
+    task = loop.create_task(make(), context=WORLD.copy())
+    # Its error is lost with a caller that does not wait any more.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)
 
 
 @dataclass(slots=True)
