@@ -49,8 +49,8 @@ _MATRIX: Final = """
 
 _TRANSACTIONS: Final = """
 Java and Go have transactions. The Go client names the transaction in the Send command alone, not in the
-metadata of the message, where Apache Pulsar 4.0.7 looks for it before a delivery. There, consumers get what Go
-aborted; Magnetar takes the transaction from the command. A Go client finds a moved coordinator by a new
+metadata of the message, where Apache Pulsar 4.0.7 looks for it before a delivery. There, consumers get what
+Go aborted; Magnetar takes the transaction from the command. A Go client finds a moved coordinator by a new
 connection alone, so the broker closes the connection then.
 """
 
