@@ -49,6 +49,7 @@ def apache_pulsar() -> Iterator[Endpoint]:
 @contextlib.contextmanager
 def standalone(directory: Path) -> Iterator[Endpoint]:
     """Starts a standalone with transactions; kills it in the end."""
+    directory.mkdir(parents=True, exist_ok=True)
     server = StandaloneServer(directory, SETTINGS)
     server.start()
     try:
