@@ -171,7 +171,7 @@ class _Run:
                 self.kills.ended()
         for name in self.scenarios:
             if name not in self.found:
-                tail = errors.read_bytes()[-_STDERR_BYTES:].decode(errors="replace").strip()
+                tail = " ".join(errors.read_bytes()[-_STDERR_BYTES:].decode(errors="replace").split())
                 where = "it ended in this scenario" if name == begun else "it ended before this scenario"
                 self._note(Verdict(self.program.name, name, Outcome.FAIL, f"{where}: {tail}"))
         return [self.found[name] for name in self.scenarios]

@@ -159,7 +159,7 @@ _OF_TOPICS: Final = (
         "the_scan_begins_after_open_transactions",
         "the next load does not find messages of transactions that were open then",
         f"{_TOPIC}topic_transactions.py",
-        "        return min(self._topic.last_confirmed, self._state.limit)\n",
+        "        return min(self._topic.appender.last_confirmed, self._state.limit)\n",
         "        return self._topic.last_confirmed\n",
         _HISTORIES,
     ),

@@ -35,7 +35,7 @@ READ_ENTRIES: Final = 50
 READ_BYTES: Final = 1 << 16
 
 
-class NotStored(MagnetarError):
+class NotStored(StorageError):
     """A publish was given up, and is certainly not part of the topic."""
 
 

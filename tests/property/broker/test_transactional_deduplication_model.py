@@ -2,7 +2,7 @@
 
 The client gives every message the next id. It sends copies in any transaction, or in none, whatever became
 of the earlier ones, and loses connections. A copy in a committed transaction, or in none, is kept once;
-only an id below one that was persisted before its own transaction was aborted may be lost.
+only an id may be lost that is sent again behind a higher one that has another fate.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class TransactionalPublishingMachine(RuleBasedStateMachine):
 
     def send(self, ids: list[int], txn: TxnId | None) -> None:
         for number in ids:
+            earlier = self.senders.get(number)
+            above = set[TxnId | None]().union(*(its for each, its in self.senders.items() if each > number))
+            if earlier is not None and above - earlier:
+                self.lost.add(number)  # a higher id was sent otherwise, and may be persisted without it
             self.on_line.append((number, txn))
             self.senders.setdefault(number, set()).add(txn)
         self.topic.send(self.producer, *ids, txn=txn)
@@ -102,11 +106,6 @@ class TransactionalPublishingMachine(RuleBasedStateMachine):
         self.finish(txn, action)
 
     def finish(self, txn: TxnId, action: Action) -> None:
-        if action is Action.ABORT:
-            persisted = max((number for number, its in self.stored() if self.is_kept(its)), default=-1)
-            self.lost |= {
-                number for number, its in self.senders.items() if txn in its and number <= persisted
-            }
         self.live.remove(txn)
         self.outcomes[txn] = action
         self.topic.ledger.over.add(txn)
@@ -119,6 +118,9 @@ class TransactionalPublishingMachine(RuleBasedStateMachine):
         ledger = self.topic.ledger.stored
         return [(int(entry), txn) for entry, txn in zip(ledger, self.txn_of_entry, strict=True)]
 
+    def may_count(self, txn: TxnId | None) -> bool:
+        return txn in self.live or self.is_kept(txn)
+
     def is_kept(self, txn: TxnId | None) -> bool:
         return txn is None or self.outcomes.get(txn) is Action.COMMIT
 
@@ -126,7 +128,7 @@ class TransactionalPublishingMachine(RuleBasedStateMachine):
     def nothing_that_counts_is_stored_twice(self) -> None:
         if not hasattr(self, "topic"):
             return
-        counting = [number for number, txn in self.stored() if txn in self.live or self.is_kept(txn)]
+        counting = [number for number, txn in self.stored() if self.may_count(txn)]
         assert len(counting) == len(set(counting)), counting
 
     @invariant()
@@ -138,11 +140,11 @@ class TransactionalPublishingMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "topic"):
             return
-        while self.live or len(self.peer.answers) < len(self.on_line):
+        self.take_all()
+        while self.live:
+            done = len(self.peer.answers) == len(self.on_line)
+            self.finish(self.live[0], Action.COMMIT if done else Action.ABORT)
             self.take_all()
-            if self.live:
-                done = len(self.peer.answers) == len(self.on_line)
-                self.finish(self.live[0], Action.COMMIT if done else Action.ABORT)
         assert (self.producer.pending_runs, self.peer.pending_bytes) == (0, 0), "all is answered in the end"
         kept = {number for number, txn in self.stored() if self.is_kept(txn)}
         due = {number for number, txns in self.senders.items() if any(map(self.is_kept, txns))}

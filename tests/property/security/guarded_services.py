@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +12,12 @@ from typing import Any, cast
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Services
 from magnetar.broker.schemas.rules import SchemaRules
+from magnetar.broker.transaction_config import TransactionConfig
+from magnetar.broker.transactions.participants import EndOutcome, EndResult
 from magnetar.common.metadata.store import Versioned
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.schemas.rules import Strategy
 from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.common.security.authentication.config import AuthenticationConfig
@@ -107,7 +111,7 @@ class Subscription:
         self._guard.reach("consume", self._topic.namespace, self.name)
         return 0
 
-    ack_many = ack_cumulative = ack_batch = add_permits = redeliver = backlog = reach
+    ack_many = ack_cumulative = ack_batch = ack_in_transaction = add_permits = redeliver = backlog = reach
 
     def when_persisted(self, told: Any) -> None:
         self.reach()
@@ -247,6 +251,40 @@ class Schemas:
         self._guard.reach("look up", name.namespace)
 
 
+class Coordinators:
+    """Coordinators and topics that end any transaction, of any role."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def connect(self, tc_id: int) -> None:
+        await asyncio.sleep(0)
+
+    async def of(self, tc_id: int) -> Coordinators:
+        await asyncio.sleep(0)
+        return self
+
+    async def begin(self, ttl_ms: int, owner: str) -> TxnId:
+        return TxnId(0, 0)
+
+    async def add_partitions(self, txn: TxnId, topics: Sequence[str], caller: str | None) -> None:
+        for topic in topics:
+            self._guard.reach("produce", TopicName.parse(topic).namespace)
+
+    async def add_subscriptions(
+        self, txn: TxnId, subscriptions: Sequence[tuple[str, str]], caller: str | None
+    ) -> None:
+        for topic, name in subscriptions:
+            self._guard.reach("consume", TopicName.parse(topic).namespace, name)
+
+    async def end(self, *request: Any) -> list[EndResult]:
+        if len(request) == 1:  # in topics, for super users: they may do whatever their commands need
+            for each in request[0]:
+                self._guard.reach("produce", TopicName.parse(each.topic).namespace)
+                self._guard.reach("consume", TopicName.parse(each.topic).namespace)
+        return [EndResult(EndOutcome.DONE)]
+
+
 def guarded_services(
     guard: Guard, lists: Lists, spawn: Any, *, anonymous: bool, original_auth_data: bool
 ) -> Services:
@@ -255,8 +293,11 @@ def guarded_services(
     budget = SimpleNamespace(forget=lambda _: None, add_output=lambda _: None, spent=False)
     services = bare_services(clock, spawn=spawn, budget=budget)
     services.config = BrokerConfig(
-        authentication=AuthenticationConfig(enabled=True, original_auth_data=original_auth_data)
+        authentication=AuthenticationConfig(enabled=True, original_auth_data=original_auth_data),
+        transactions=TransactionConfig(enabled=True),
     )
+    coordinators = Coordinators(guard)
+    services.transactions = cast(Any, SimpleNamespace(coordinators=coordinators, topics=coordinators))
     topics: Any = Topics(guard)
     services.topics = services.partitioned = services.topic_lists = services.ownership = topics
     services.schemas = cast(Any, Schemas(guard))

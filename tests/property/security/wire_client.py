@@ -295,9 +295,37 @@ def topic_commands(namespace: str, subscription: str) -> dict[str, bytes]:
         "WATCH_TOPIC_LIST_CLOSE": simple(
             watchTopicListClose=pb.CommandWatchTopicListClose(request_id=16, watcher_id=1)
         ),
+        "ACK in a transaction": simple(
+            ack=pb.CommandAck(
+                consumer_id=1,
+                ack_type=pb.CommandAck.Individual,
+                message_id=[pb.MessageIdData(ledgerId=1, entryId=1)],
+                txnid_most_bits=0,
+                txnid_least_bits=0,
+            )
+        ),
+        "TC_CLIENT_CONNECT_REQUEST": simple(
+            tcClientConnectRequest=pb.CommandTcClientConnectRequest(request_id=19, tc_id=0)
+        ),
         "NEW_TXN": simple(newTxn=pb.CommandNewTxn(request_id=17)),
+        "ADD_PARTITION_TO_TXN": simple(
+            addPartitionToTxn=pb.CommandAddPartitionToTxn(request_id=20, partitions=[topic])
+        ),
+        "ADD_SUBSCRIPTION_TO_TXN": simple(
+            addSubscriptionToTxn=pb.CommandAddSubscriptionToTxn(
+                request_id=21, subscription=[pb.Subscription(topic=topic, subscription=subscription)]
+            )
+        ),
+        "END_TXN": simple(endTxn=pb.CommandEndTxn(request_id=22, txn_action=pb.COMMIT)),
         "END_TXN_ON_PARTITION": simple(
-            endTxnOnPartition=pb.CommandEndTxnOnPartition(request_id=18, topic=topic)
+            endTxnOnPartition=pb.CommandEndTxnOnPartition(request_id=18, topic=topic, txn_action=pb.COMMIT)
+        ),
+        "END_TXN_ON_SUBSCRIPTION": simple(
+            endTxnOnSubscription=pb.CommandEndTxnOnSubscription(
+                request_id=23,
+                subscription=pb.Subscription(topic=topic, subscription=subscription),
+                txn_action=pb.COMMIT,
+            )
         ),
         "PING": simple(ping=pb.CommandPing()),
     }

@@ -108,7 +108,7 @@ class FakeBroker:
     leaving: str | None = None
     cannot_store: str | None = None
     ill: Exception | None = None
-    """What a health check finds."""
+    """The result of a health check."""
     authorizer: Any = field(default_factory=lambda: authorizer())
     registry: Any = None
     partitioned: Any = None
@@ -182,7 +182,7 @@ class Policies:
 
 @dataclass
 class Partitions:
-    """What metadata says of partitioned topics."""
+    """Partitioned topics in metadata."""
 
     broker: FakeBroker
 

@@ -1,4 +1,4 @@
-"""What a broker does when others call it."""
+"""Calls to a broker by other brokers."""
 
 from __future__ import annotations
 

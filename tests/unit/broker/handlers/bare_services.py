@@ -1,4 +1,4 @@
-"""What handlers share, for tests that reach next to nothing of it."""
+"""Services of handlers for tests that use next to nothing of them."""
 
 from __future__ import annotations
 

@@ -6,15 +6,19 @@ import asyncio
 
 import pytest
 from magnetar.broker.offload import entry_reads
+from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.common.errors import (
+    MagnetarError,
     NoSuchEntry,
     NoSuchLedger,
     NotAllowed,
+    NotSupportedYet,
     ServiceNotReady,
     TopicNotFound,
 )
 from magnetar.common.metadata.values import TopicLedger, decode, encode
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.offload.offload_pb2 import DescribeRequest, Ledger, ReadRequest
 from magnetar.common.offload.offload_refusals import OnlyCopy
 from magnetar.ledger.ledger_store import LedgerReader, LedgerRef, LedgerStore, Run
@@ -22,6 +26,7 @@ from magnetar.ledger.managed_ledger import offload_state
 
 from tests.simulation.power_loss import KEYS
 from tests.unit.broker.offload.world import A, Elsewhere, Jobs, entries_of, read, with_jobs
+from tests.unit.ledger.managed_ledger.harness import until
 
 NAME = TopicName.parse("orders")
 
@@ -93,6 +98,30 @@ def test_missing_entry_is_reported_as_missing() -> None:
         other.topic = "non-persistent://public/default/orders"
         with pytest.raises(NotAllowed, match="no ledgers"):
             await read(jobs.work, other, 0, 1)
+
+    with_jobs(scenario)
+
+
+def test_messages_in_transactions_are_refused_because_only_their_topic_knows_the_outcome(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PersistentTopic, "on_confirmed", lambda *_: None)
+
+    async def scenario(jobs: Jobs) -> None:
+        topic = await jobs.load("orders")
+        transactions = topic.ledger.use_transactions()
+        for txn in (None, TxnId(0, 0), None):
+            topic.ledger.append(Run([b"0"], txn=txn), None)
+        await until(lambda: topic.ledger.last_confirmed.entry_id == 2)
+        (ledger,) = await described(jobs)
+        with pytest.raises(NoSuchEntry, match="can be read up to"):
+            await read(jobs.work, ledger, 0, 1)
+        ended: asyncio.Future[MagnetarError | None] = asyncio.get_running_loop().create_future()
+        transactions.end(TxnId(0, 0), Action.ABORT, -1, ended.set_result)
+        assert await ended is None
+        with pytest.raises(NotSupportedYet, match="messages in transactions"):
+            await read(jobs.work, ledger, 0, 2)
+        assert len(await read(jobs.work, ledger, 2, 2)) == 1
 
     with_jobs(scenario)
 

@@ -41,7 +41,7 @@ class TransactionalTopic(StoredTopic):
         self.acks = CursorPending()
         """Pending acknowledgements of the one cursor."""
         self.failure: MagnetarError | None = None
-        """What the storage of acknowledgements says."""
+        """The answer of storage to acknowledgements; None: durable."""
 
     def append(self, messages: int = 1, flags: int = 0, key: str | None = None) -> None:
         if self.txn is not None:

@@ -143,7 +143,7 @@ class FakeTopic:
         )
 
     def refuse_in_transaction(self, producer: Producer, run: SendRun, error: TransactionNotAllowed) -> None:
-        """As refusals do: the producer is closed after all answers."""
+        """Closes the producer after all answers, as refusals do."""
         self.not_allowed.append((producer, run.sequence_ids()))
         producer.last_words = b""
 

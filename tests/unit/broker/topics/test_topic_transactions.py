@@ -11,8 +11,10 @@ import pytest
 from magnetar.broker.admin.objects.backlogs import nth_unacked
 from magnetar.broker.admin.routes.subscriptions.backlog_analysis import analyze
 from magnetar.broker.config import BacklogScanConfig, BrokerConfig
+from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
 from magnetar.broker.topics.persistent_topic import PersistentTopic
 from magnetar.broker.topics.publish.producer import Producer
+from magnetar.broker.topics.subscribe.subscribe_request import SubscribeRequest
 from magnetar.broker.topics.upkeep.message_expiry import expire_old
 from magnetar.broker.transaction_config import TransactionConfig
 from magnetar.common.errors import MagnetarError
@@ -24,6 +26,7 @@ from magnetar.common.wire.varint import encode_varint
 
 from tests.unit.broker.topics.world import ListeningPeer, Topics, in_a_broker, producer_of, subscribed
 from tests.unit.common.wire import frames
+from tests.unit.ledger.compacted.compacted_topic import settings
 from tests.unit.ledger.managed_ledger.harness import until
 
 ON = BrokerConfig(transactions=TransactionConfig(enabled=True))
@@ -327,6 +330,42 @@ def test_counting_in_a_backlog_leaves_aborted_and_open_messages_out_unless_they_
         )
         assert (found["entries"], found["aborted"]) == (2, False)
         assert found["lastMessageId"] == f"{last(topic, 2).ledger_id}:2"
+
+    with_transactions(scenario)
+
+
+def test_compacted_reading_and_the_last_message_stop_where_other_reading_does() -> None:
+    async def scenario(made: Topics) -> None:
+        topic = await load(made)
+        client = await client_of(topic)
+        topic.ledger.compaction.hold(True)
+        await client.publish(None, 0, partition_key="k")
+        await client.publish(A, 1, partition_key="k")
+        await client.publish(None, 2, partition_key="other")
+        await client.publish(B, 3, partition_key="other")
+        await client.publish(None, 4, partition_key="k")
+        await end(topic, A, ABORT)
+        await topic.ledger.compaction.run(topic.ledger.read_limit(), settings())
+        assert topic.ledger.compaction.horizon == last(topic, 2)
+        peer = ListeningPeer()
+        options = ConsumerOptions(1, "c", 0, {}, None, read_compacted=True)
+        request = SubscribeRequest(
+            "compacted", pb.CommandSubscribe.Exclusive, True, True, None, 0, {}, options, peer, False
+        )
+        got = Reading(*await topic.subscriptions.subscribe(request), peer)
+        got.subscription.add_permits(got.consumer, 100)
+        assert await got.quiet() == [0, 2]
+        assert await topic.last_message_id(compacted=True) == (last(topic, 2), -1)
+        await end(topic, B, ABORT)
+        assert await got.quiet() == [0, 2, 4]
+        assert await topic.last_message_id(compacted=True) == (last(topic, 4), -1)
+        await client.publish(C, 5, partition_key="k")
+        await end(topic, C, ABORT)
+        await topic.ledger.compaction.run(topic.ledger.read_limit(), settings())
+        assert await topic.last_message_id(compacted=True) == (last(topic, 4), -1)
+        await client.publish(TxnId(1, 1), 6, partition_key="k")
+        await end(topic, TxnId(1, 1), ABORT)
+        assert await topic.last_message_id(compacted=True) == (last(topic, 4), -1)
 
     with_transactions(scenario)
 

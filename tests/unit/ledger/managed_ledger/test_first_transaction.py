@@ -41,6 +41,10 @@ class WaitingTopic:
         self.held: list[Run] = []
         self.flushes: list[Any] = []
 
+    @property
+    def appender(self) -> WaitingTopic:
+        return self
+
     def now_ms(self) -> int:
         return 1
 

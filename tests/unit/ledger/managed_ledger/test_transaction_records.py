@@ -6,11 +6,17 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from magnetar.common.errors import EntryUnreadable, LogFailed, TransactionNotAllowed
+from magnetar.common.errors import (
+    EntryUnreadable,
+    LogFailed,
+    LogFull,
+    TransactionConflict,
+    TransactionNotAllowed,
+)
 from magnetar.common.naming.position import EARLIEST, Position
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.ledger.ledger_store import LedgerRef, Run
-from magnetar.ledger.managed_ledger import topic_transactions
+from magnetar.ledger.managed_ledger import managed_ledger, topic_transactions
 from magnetar.ledger.managed_ledger.bitmaps import last_hole
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.pending_acks import PendingAck
@@ -166,6 +172,43 @@ def test_nothing_happens_to_runs_that_were_held_once_the_topic_is_lost() -> None
         assert [run.entries for run, _ in topic.ledger.give_up()] == [[b"1"], [b"2"]]
         with pytest.raises(LogFailed):
             await end(topic, A, Action.ABORT)
+
+    simulated(scenario)
+
+
+def test_a_topic_that_is_lost_before_its_first_transaction_refuses_it_and_leaves_nothing_behind() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        await topic.publish_confirmed()
+        topic.ledger.lose(LogFailed("gone"))
+        with pytest.raises(LogFailed):
+            await end(topic, A, Action.ABORT)
+        with pytest.raises(LogFailed):
+            publish(topic, B)
+        await asyncio.sleep(5)
+        assert topic.listener.refused == []
+        timers = [each for each in cast(Any, asyncio.get_running_loop())._scheduled if not each.cancelled()]
+        assert not [each for each in timers if "magnetar.ledger" in each._callback.__module__]
+
+    simulated(scenario)
+
+
+def test_an_acknowledgement_that_got_an_error_stays_pending_and_may_be_repeated() -> None:
+    async def scenario(process: Process) -> None:
+        topic = await load(process)
+        positions = await topic.publish_confirmed()
+        cursor = await topic.ledger.create_cursor("sub", EARLIEST, {})
+        loop = asyncio.get_running_loop()
+        with pytest.MonkeyPatch.context() as patch:
+            refuse = lambda _, done: loop.call_soon(done, LogFull("full"))  # noqa: E731
+            patch.setattr(managed_ledger._TransactionalTopic, "flush", refuse)
+            with pytest.raises(LogFull):
+                await ack(topic, A, "sub", entries(*positions))
+        with pytest.raises(TransactionConflict):
+            await ack(topic, B, "sub", entries(*positions))
+        await ack(topic, A, "sub", entries(*positions))
+        await end(topic, A, Action.COMMIT)
+        assert cursor.is_acked(*positions[0])
 
     simulated(scenario)
 

@@ -290,7 +290,9 @@ class ManagedLedger(TopicOffload):
         self._cursor_ledger.transactions = transactions.record
         self._appender.report_to(self._on_confirmed_in_transactions, self._on_refused_in_transactions)
         self.append = transactions.append
-        if state is None:
+        if self._lost is not None:
+            transactions.fail(self._lost)
+        elif state is None:
             transactions.introduce()
         return transactions
 
@@ -668,23 +670,15 @@ class _TransactionalTopic:
         return self._ledger.name
 
     @property
-    def last_confirmed(self) -> Position:
-        return self._ledger.last_confirmed
+    def appender(self) -> Appender:
+        return self._ledger._appender
+
+    @property
+    def cursors(self) -> TopicCursors:
+        return self._ledger._cursors
 
     def now_ms(self) -> int:
         return self._ledger._ctx.clock.wall_ms()
-
-    def append(self, run: Run, context: object) -> None:
-        self._ledger._appender.append(run, context)
-
-    def append_held(self, run: Run, context: object) -> None:
-        self._ledger._appender.append_held(run, context)
-
-    def release(self) -> None:
-        self._ledger._appender.release()
-
-    def block(self, error: StorageError) -> None:
-        self._ledger._appender.block(error)
 
     def record(self, changes: Sequence[pb.Change], cursor: Cursor | None) -> None:
         self._ledger._cursor_ledger.record(changes, cursor)
@@ -698,16 +692,8 @@ class _TransactionalTopic:
     def limit(self, position: Position | None) -> None:
         self._ledger.max_read_position = position
 
-    def cursor(self, cursor_id: int) -> Cursor | None:
-        cursors = self._ledger._cursors.by_name.values()
-        return next((each for each in cursors if each.durable and each.cursor_id == cursor_id), None)
-
-    def has_cursor(self, cursor: Cursor) -> bool:
-        return self._ledger._cursors.by_name.get(cursor.name) is cursor
-
     def ended(self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None:
         self._ledger.on_transaction_ended(txn, action, acks)
 
     def last_before(self, position: Position) -> Position | None:
-        earlier = [span for span in self._ledger.spans.spans if span.ref.id < position.ledger_id]
-        return earlier[-1].last_position if earlier else None
+        return self._ledger.spans.floor(Position(position.ledger_id, -1))

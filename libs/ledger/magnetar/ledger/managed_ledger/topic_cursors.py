@@ -39,6 +39,15 @@ class TopicCursors:
         for cursor in self.by_name.values():
             cursor.on_dirty = ledger.dirtied
 
+    def by_id(self, cursor_id: int) -> Cursor | None:
+        """Returns a durable cursor by its id."""
+        found = (each for each in self.by_name.values() if each.durable and each.cursor_id == cursor_id)
+        return next(found, None)
+
+    def has(self, cursor: Cursor) -> bool:
+        """Whether this very cursor exists; another one may have its name after a deletion."""
+        return self.by_name.get(cursor.name) is cursor
+
     async def create(self, name: str, position: Position, properties: dict[str, str]) -> Cursor:
         """Creates a durable cursor, confirmed on return; returns the existing one of that name, if any."""
         existing = self.by_name.get(name)

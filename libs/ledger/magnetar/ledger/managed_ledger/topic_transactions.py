@@ -19,10 +19,11 @@ from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.ledger_store import RUN_TXN, Run
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
-from magnetar.ledger.managed_ledger.appender import Publish
+from magnetar.ledger.managed_ledger.appender import Appender, Publish
 from magnetar.ledger.managed_ledger.bitmaps import last_hole
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.pending_acks import CursorPending, PendingAck
+from magnetar.ledger.managed_ledger.topic_cursors import TopicCursors
 from magnetar.ledger.managed_ledger.transaction_records import (
     outcome_change,
     pending_ack_changes,
@@ -66,24 +67,14 @@ class TransactionalTopic(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def last_confirmed(self) -> Position: ...
+    def appender(self) -> Appender: ...
+    @property
+    def cursors(self) -> TopicCursors: ...
     def now_ms(self) -> int: ...
-    def append(self, run: Run, context: object) -> None: ...
-    def append_held(self, run: Run, context: object) -> None:
-        """Queues a run, and all later ones behind it, until `release`."""
-        ...
-
-    def release(self) -> None: ...
-    def block(self, error: StorageError) -> None:
-        """Refuses new publishes, and after a while those that wait."""
-        ...
-
     def record(self, changes: Sequence[pb.Change], cursor: Cursor | None) -> None: ...
     def flush(self, done: Callable[[StorageError | None], None]) -> None: ...
     def flush_soon(self) -> None: ...
     def limit(self, position: Position | None) -> None: ...
-    def cursor(self, cursor_id: int) -> Cursor | None: ...
-    def has_cursor(self, cursor: Cursor) -> bool: ...
     def ended(self, txn: TxnId, action: Action, acks: Sequence[tuple[Cursor, PendingAck]]) -> None: ...
     def last_before(self, position: Position) -> Position | None:
         """Returns the last position of the ledger before the one of `position`; None if it is the first."""
@@ -120,7 +111,7 @@ class TransactionsRecord:
 
     def settled_to(self) -> Position:
         """Returns the position up to which everything is settled."""
-        return min(self._topic.last_confirmed, self._state.limit)
+        return min(self._topic.appender.last_confirmed, self._state.limit)
 
     def take(self) -> tuple[list[bytes], Position]:
         """Returns (entries of a change, the position that is durable with them) and clears `due`."""
@@ -139,7 +130,7 @@ class TransactionsRecord:
         self._changed = set()
         self._state.forget_outcomes()
         scan_from = max(self.settled_to(), self.durable_mark)
-        complete_to = self._topic.last_confirmed
+        complete_to = self._topic.appender.last_confirmed
         entries = snapshot_entries(self._state, scan_from, complete_to, self._unwritten(), snapshot_id)
         return entries, scan_from
 
@@ -162,7 +153,7 @@ class TopicTransactions:
         """`state`: what was found at load; None for a topic that never had transactions."""
         self._topic = topic
         self._ready = state is not None
-        self._state = TransactionState(topic.last_confirmed) if state is None else state
+        self._state = TransactionState(topic.appender.last_confirmed) if state is None else state
         self._state.ended.clear()
         self._ends: dict[TxnId, _End] = {}
         self._error: StorageError | None = None
@@ -222,17 +213,17 @@ class TopicTransactions:
         """
         txn = run.txn
         if txn is None:
-            self._topic.append(run, context)
+            self._topic.appender.append(run, context)
             return
         self._check_open(txn)
         opened = self._state.begin(txn, self._topic.now_ms())
         run.flags |= RUN_TXN
         try:
             if self._ready:
-                self._topic.append(run, context)
+                self._topic.appender.append(run, context)
             else:
                 # Without a record that there are transactions, runs would not be scanned at the next load.
-                self._topic.append_held(run, context)
+                self._topic.appender.append_held(run, context)
         except BaseException:
             self._state.forget_unused(txn)
             raise
@@ -254,9 +245,9 @@ class TopicTransactions:
             return
         if error is None:
             self._ready = True
-            self._topic.release()
+            self._topic.appender.release()
             return
-        self._topic.block(error)
+        self._topic.appender.block(error)
         asyncio.get_running_loop().call_later(_RETRY_S, self.introduce)
 
     def confirmed(self, publishes: Sequence[Publish]) -> None:
@@ -310,7 +301,7 @@ class TopicTransactions:
         the call, or abort.
         """
         self._check_open(txn)
-        if not cursor.durable or not self._topic.has_cursor(cursor):
+        if not cursor.durable or not self._topic.cursors.has(cursor):
             raise TransactionNotAllowed(
                 f"{cursor.name!r} is no durable subscription of {self._topic.name}: transactions acknowledge "
                 "only in these"
@@ -392,7 +383,7 @@ class TopicTransactions:
             self.record.aborted_in(list(opened.entries))
         acks: list[tuple[Cursor, PendingAck]] = []
         for cursor_id, pending in self._state.settle(txn, action).items():
-            cursor = self._topic.cursor(cursor_id)
+            cursor = self._topic.cursors.by_id(cursor_id)
             if cursor is not None:
                 acks.append((cursor, pending))
                 if action is Action.COMMIT:

@@ -255,6 +255,20 @@ def test_a_message_of_a_transaction_that_is_over_is_refused_after_the_answers_be
     assert producer.pending_runs == 0
 
 
+def test_nothing_passes_a_message_that_waits_for_a_copy_in_a_transaction_that_is_not_durable_yet() -> None:
+    topic = FakeTopic(snapshot_entries=1)
+    producer, peer = topic.producer()
+    topic.send(producer, 0, txn=A)
+    topic.send(producer, 0)
+    topic.send(producer, 1)
+    topic.confirm()
+    topic.publishing.transaction_ended(A, Action.ABORT)
+    topic.confirm()
+    topic.confirm()
+    assert peer.answers == [(0, "stored"), (0, "stored"), (1, "stored")]
+    assert topic.ledger.stored == [b"0", b"0", b"1"]
+
+
 def test_nothing_that_waited_is_stored_behind_a_message_whose_transaction_ended_meanwhile() -> None:
     topic = FakeTopic(snapshot_entries=1)
     producer, peer = topic.producer()

@@ -195,7 +195,7 @@ def in_txns(*sent: tuple[int, TxnId | None]) -> DeduplicationState:
     """A state that saw these durable messages of name a, each in its transaction."""
     result = state()
     for number, txn in sent:
-        result.push("a", number, 0)
+        result.push("a", number, 0, txn)
         if txn is None:
             result.confirm("a", 0)
         else:
@@ -252,7 +252,7 @@ def test_a_name_in_an_open_transaction_is_not_forgotten() -> None:
 
 def test_chunks_before_the_last_leave_nothing_open() -> None:
     one = state()
-    one.push("a", UNCOUNTED, 0)
+    one.push("a", UNCOUNTED, 0, A)
     one.confirm_open("a", A, [UNCOUNTED], [UNCOUNTED], 0)
     assert list(one.end(A, Action.COMMIT)) == []
     one.forget_inactive(1_000_000)

@@ -186,7 +186,7 @@ class DeduplicatedPublishing:
             self._refuse(producer, sends, error, answer)
             self._on_refused(producer, len(run.entries), error)
             return
-        self._state.push(producer.name, highest, run.publish_time_ms)
+        self._state.push(producer.name, highest, run.publish_time_ms, txn)
         producer.peer.publish_pending(run.byte_length)
         self._stats.count_publish(run)
         producer.stats.count_publish(run)
@@ -249,7 +249,7 @@ class DeduplicatedPublishing:
         for _, stored in publishes:
             assert isinstance(stored, _Stored)
             producer = stored.producer
-            self._state.refuse(producer.name)
+            self._state.refuse(producer.name, stored.txn)
             self._refuse(producer, stored.sends, error, stored.answer)
             self._on_refused(producer, len(stored.sends.entries), error)
             producer.peer.publish_pending(-stored.byte_length)

@@ -88,16 +88,18 @@ class Verdict(Enum):
 class _Producer:
     """State of one name; `in_flight` has the highest id of each accepted run, in order.
 
-    `open` has the durable ids of open transactions; None without any.
+    `open` has the durable ids of open transactions; None without any. `runs_in_transactions` counts those of
+    `in_flight`.
     """
 
-    __slots__ = ("in_flight", "last_active_ms", "open", "persisted", "pushed")
+    __slots__ = ("in_flight", "last_active_ms", "open", "persisted", "pushed", "runs_in_transactions")
 
     def __init__(self, persisted: int, last_active_ms: int) -> None:
         self.persisted = self.pushed = persisted
         self.last_active_ms = last_active_ms
         self.in_flight: deque[int] = deque()
         self.open: OpenSequenceIds | None = None
+        self.runs_in_transactions = 0
 
     def last_pushed(self) -> int:
         """Computes `pushed`, after something in flight was refused or has ended."""
@@ -168,9 +170,9 @@ class DeduplicationState:
         return producer is not None and bool(producer.in_flight)
 
     def has_open(self, name: str) -> bool:
-        """True while messages of this name are in open transactions."""
+        """True while messages of this name are in open transactions, durable or not."""
         producer = self._producers.get(name)
-        return producer is not None and producer.open is not None
+        return producer is not None and (producer.open is not None or producer.runs_in_transactions > 0)
 
     def judge(
         self,
@@ -214,13 +216,17 @@ class DeduplicationState:
         assert verdict is not None, "a run has entries"
         return verdict, count
 
-    def push(self, name: str, highest: int, now_ms: int) -> None:
-        """Records a new run in flight by its highest id; `confirm` or `refuse` follows."""
+    def push(self, name: str, highest: int, now_ms: int, txn: TxnId | None = None) -> None:
+        """Records a new run in flight by its highest id; `confirm` or `refuse` follows, in a transaction
+        `confirm_open` or `refuse`.
+        """
         producer = self._producers.get(name)
         if producer is None:
             producer = self._producers[name] = _Producer(NONE_YET, now_ms)
         producer.in_flight.append(highest)
         producer.pushed = max(producer.pushed, highest)
+        if txn is not None:
+            producer.runs_in_transactions += 1
 
     def confirm(self, name: str, now_ms: int) -> None:
         """Records that the name's oldest run in flight is persisted."""
@@ -235,6 +241,7 @@ class DeduplicationState:
         """Records that the name's oldest run in flight is durable, in an open transaction."""
         producer = self._producers[name]
         producer.in_flight.popleft()
+        producer.runs_in_transactions -= 1
         self._open(name, producer, txn, firsts, highests)
         self._active(name, producer, now_ms)
 
@@ -266,12 +273,14 @@ class DeduplicationState:
             producer.pushed = producer.last_pushed()
         return names
 
-    def refuse(self, name: str) -> None:
+    def refuse(self, name: str, txn: TxnId | None = None) -> None:
         """Records that the name's latest run in flight is certainly not stored (refusals include all later
         runs).
         """
         producer = self._producers[name]
         producer.in_flight.pop()
+        if txn is not None:
+            producer.runs_in_transactions -= 1
         producer.pushed = producer.last_pushed()
 
     def replay(self, name: str, highest: int, now_ms: int) -> None:
