@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 from collections.abc import Callable
@@ -95,6 +96,11 @@ class Bank:
         """Ends the program now; idempotent."""
         self._process.kill()
         self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None

@@ -22,7 +22,7 @@ def test_the_bank_on_a_standalone_keeps_its_sum(tmp_path: Path) -> None:
         BANK.build()
     except CannotFetch as error:
         pytest.skip(str(error))
-    with standalone(tmp_path / "server") as endpoint:
+    with standalone(tmp_path) as endpoint:
         history = run_bank(endpoint, tmp_path, seconds=SECONDS, seed=1, workers=4, accounts=20)
     assert check(history, standstill_s=STANDSTILL_S) == []
     assert summary(history)["committed"] > 0
