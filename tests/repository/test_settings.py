@@ -76,7 +76,8 @@ def declared(config: Any, nested_as: str = "config") -> Iterator[Declared]:
 def is_used(setting: Declared) -> bool:
     """Read outside of where it is declared under a name of its section, or there to compute something."""
     section = setting.nested_as
-    names = {section, section.removesuffix("s"), *section.split("_"), "config", "_config", "defaults"}
+    singular = section.removesuffix("s")
+    names = {section, singular, f"{singular}_config", *section.split("_"), "config", "_config", "defaults"}
     home = Path(inspect.getfile(setting.section))
     return any(
         read.function not in CHECKS if read.module == home else read.receiver in names
