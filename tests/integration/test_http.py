@@ -191,7 +191,7 @@ def test_lookup_in_a_missing_namespace_is_not_found(endpoint: Endpoint, namespac
 
 
 def test_clusters_tenants_and_namespaces_are_listed(endpoint: Endpoint) -> None:
-    assert get_json(endpoint, "/admin/v2/clusters") == [endpoint.cluster]
+    assert endpoint.cluster in get_json(endpoint, "/admin/v2/clusters")
     assert "public" in get_json(endpoint, "/admin/v2/tenants")
     assert "public/default" in get_json(endpoint, "/admin/v2/namespaces/public")
 
