@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from magnetar.common.errors import NotEnoughBookies
 from magnetar.ledger.bookie_protocol.bookie_client import AppendDone
@@ -222,6 +222,15 @@ def test_recovery_waits_shortly_for_bookies_that_do_not_answer_though_enough_do(
 
 
 @given(placements())
+@example(
+    # The second bookie has entry 1 and lacks entry 0: its bytes are not those of the ledger.
+    Placement(
+        Striping(ensemble_size=4, write_quorum=4, ack_quorum=1),
+        confirmed=0,
+        copies=[frozenset([0]), frozenset([1]), frozenset(), frozenset(), frozenset([0])],
+        lacs=[0, 0, 0, 0],
+    )
+)
 def test_with_every_bookie_well_recovery_always_finds_an_end(placement: Placement) -> None:
     async def scenario(world: ReplicaWorld) -> None:
         trouble = Trouble(frozenset(), frozenset(), frozenset())

@@ -57,16 +57,18 @@ class KnownLength:
             self._tail += run.byte_length
 
     def before(self) -> int | None:
-        """Returns the bytes of the entries before the tail if at least Qa bookies (all, if Qa is 1) agree;
-        otherwise None.
+        """Returns the bytes of the entries before the tail if enough bookies agree; otherwise None.
+
+        Up to Qw - Qa bookies may lack a confirmed entry, so that it takes more than those, and at least Qa.
         """
         if self._first == 0:
             return 0
-        claims = {
+        claims = [
             byte_length - self._tail_at[last] for last, byte_length in self._claims if last in self._tail_at
-        }
-        enough = len(self._claims) >= self._layout.striping.ack_quorum
-        return claims.pop() if enough and len(claims) == 1 else None
+        ]
+        striping = self._layout.striping
+        needed = max(striping.ack_quorum, striping.write_quorum - striping.ack_quorum + 1)
+        return claims[0] if len(claims) >= needed and len(set(claims)) == 1 else None
 
     async def total(self, read: Callable[[int, int, int], Awaitable[list[Run]]]) -> int:
         """Returns the length of the whole ledger. `read` reads (first, last, max_bytes) of the entries before
