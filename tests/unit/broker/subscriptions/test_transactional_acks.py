@@ -252,6 +252,30 @@ def test_a_cumulative_abort_delivers_nothing_before_the_consumer_asks(ordered: T
     assert client_of(consumer).take() == [0, 1, 2, 3, 4]
 
 
+def test_a_cumulative_abort_inside_batches_delivers_nothing_before_the_consumer_asks(
+    ordered: TransactionalServing,
+) -> None:
+    consumer = joined(ordered, 6, messages=4)
+    ordered.ack_into_batch_in(A, consumer, 2, 0b0011, 4)
+    ordered.ack_cumulative_in(A, consumer, 3)
+    ordered.ack_into_batch_in(A, consumer, 5, 0b0001, 4)
+    ordered.end(A, abort=True)
+    assert client_of(consumer).take() == []
+
+
+def test_a_redelivery_before_the_end_has_all_messages_of_a_batch_that_is_acknowledged_up_to_its_middle(
+    ordered: TransactionalServing,
+) -> None:
+    consumer = joined(ordered, 3, messages=4)
+    ordered.ack_into_batch_in(A, consumer, 1, 0b0011, 4)
+    ordered.redeliver(consumer)
+    assert [(each.number, each.ack_set) for each in client_of(consumer).messages] == [(0, ()), (1, ()), (2, ())]
+    client_of(consumer).take()
+    ordered.end(A)
+    ordered.redeliver(consumer)
+    assert [(each.number, each.ack_set) for each in client_of(consumer).messages] == [(1, (0b1100,)), (2, ())]
+
+
 def test_one_transaction_at_a_time_acknowledges_cumulatively(ordered: TransactionalServing) -> None:
     consumer = joined(ordered, 6)
     ordered.ack_cumulative_in(A, consumer, 2)
