@@ -226,6 +226,22 @@ def test_a_batch_in_part_pending_counts_only_its_free_messages(individual: Trans
     assert individual.subscription.unacked_messages == 4
 
 
+def test_a_plain_acknowledgement_beside_pending_messages_of_a_batch_lowers_the_count(
+    individual: TransactionalServing,
+) -> None:
+    consumer = joined(individual, 1, messages=4)
+    individual.ack_bits_in(A, consumer, 0, 0b0011, 4)
+    for bits, left in ((0b0100, 1), (0b1000, 0)):
+        position = individual.topic.position_of(0)
+        individual.do(
+            lambda at=position, acked=bits: individual.subscription.ack_batch(*at, acked, 4, consumer)
+        )
+        assert individual.subscription.unacked_messages == left
+    individual.end(A, abort=True)
+    assert [each.ack_set for each in client_of(consumer).messages[-1:]] == [(0b0011,)]
+    assert individual.subscription.unacked_messages == 2
+
+
 def test_cumulative_acknowledgements_need_an_order(individual: TransactionalServing) -> None:
     consumer = joined(individual, 3)
     with pytest.raises(TransactionNotAllowed):
@@ -250,6 +266,34 @@ def test_a_cumulative_abort_delivers_nothing_before_the_consumer_asks(ordered: T
     assert client_of(consumer).take() == []
     ordered.redeliver(consumer)
     assert client_of(consumer).take() == [0, 1, 2, 3, 4]
+
+
+def test_a_cumulative_abort_inside_batches_delivers_nothing_before_the_consumer_asks(
+    ordered: TransactionalServing,
+) -> None:
+    consumer = joined(ordered, 6, messages=4)
+    ordered.ack_into_batch_in(A, consumer, 2, 0b0011, 4)
+    ordered.ack_cumulative_in(A, consumer, 3)
+    ordered.ack_into_batch_in(A, consumer, 5, 0b0001, 4)
+    ordered.end(A, abort=True)
+    assert client_of(consumer).take() == []
+
+
+def test_a_redelivery_before_the_end_has_all_messages_of_a_batch_that_is_acknowledged_up_to_its_middle(
+    ordered: TransactionalServing,
+) -> None:
+    consumer = joined(ordered, 3, messages=4)
+    ordered.ack_into_batch_in(A, consumer, 1, 0b0011, 4)
+    ordered.redeliver(consumer)
+    assert [(each.number, each.ack_set) for each in client_of(consumer).messages] == [
+        (0, ()),
+        (1, ()),
+        (2, ()),
+    ]
+    client_of(consumer).take()
+    ordered.end(A)
+    ordered.redeliver(consumer)
+    assert [(each.number, each.ack_set) for each in client_of(consumer).messages] == [(1, (0b1100,)), (2, ())]
 
 
 def test_one_transaction_at_a_time_acknowledges_cumulatively(ordered: TransactionalServing) -> None:

@@ -138,6 +138,12 @@ class TransactionalServing(Serving):
     def ack_cumulative_in(self, txn: TxnId, consumer: Consumer, number: int) -> None:
         self._ack(txn, consumer, PendingAck(cumulative=self.topic.position_of(number)))
 
+    def ack_into_batch_in(self, txn: TxnId, consumer: Consumer, number: int, bits: int, size: int) -> None:
+        """Acknowledges cumulatively up to the middle of a batch."""
+        at = self.topic.position_of(number)
+        before = Position(at.ledger_id, at.entry_id - 1)
+        self._ack(txn, consumer, PendingAck(batches={at: (bits, size)}, cumulative=before))
+
     def _ack(self, txn: TxnId, consumer: Consumer, acked: PendingAck) -> None:
         told: list[MagnetarError | None] = []
         refused: list[MagnetarError] = []

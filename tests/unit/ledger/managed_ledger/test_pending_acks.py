@@ -175,6 +175,50 @@ def test_individual_and_cumulative_acknowledgements_of_different_transactions_st
     assert pending.state() == ({}, {}, None)
 
 
+@pytest.mark.parametrize("before", [bits(0b0001), entries(4)], ids=["bits", "entry"])
+def test_the_tail_of_a_cumulative_acknowledgement_may_not_be_of_another_transaction(
+    before: PendingAck,
+) -> None:
+    pending = Pending()
+    pending.ack(A, before)
+    with pytest.raises(TransactionConflict):
+        pending.ack(B, up_to(3, 0b0011))
+    pending.ack(A, up_to(3, 0b0011))
+    for asked in (bits(0b0010), entries(4)):
+        with pytest.raises(TransactionConflict):
+            pending.ack(B, asked)
+    pending.pending.remove(A)
+    assert pending.state() == ({}, {}, None)
+
+
+def test_a_tail_withholds_nothing_and_other_bits_of_its_batch_end_on_their_own() -> None:
+    pending = Pending()
+    pending.ack(A, bits(0b1100))
+    pending.ack(B, up_to(3, 0b0011))
+    assert pending.state() == ({}, {BATCH: 0b1100}, (B, Position(3, 3)))
+    assert pending.pending.holds(Position(*BATCH), 0)
+    pending.pending.remove(B)
+    assert pending.state() == ({}, {BATCH: 0b1100}, None)
+    pending.pending.remove(A)
+    assert pending.state() == ({}, {}, None)
+
+
+def test_a_higher_cumulative_acknowledgement_replaces_a_tail() -> None:
+    pending = Pending()
+    pending.ack(A, up_to(3, 0b0011))
+    pending.ack(A, up_to(6))
+    assert pending.pending.transactions[A] == up_to(6)
+    assert pending.state() == ({}, {}, (A, Position(3, 6)))
+
+
+def test_bits_of_another_batch_do_not_make_a_repeated_cumulative_acknowledgement_a_conflict() -> None:
+    pending = Pending()
+    pending.ack(A, bits(0b0111))
+    pending.ack(A, up_to(2))
+    pending.ack(A, up_to(2))
+    assert pending.state() == ({}, {BATCH: 0b0111}, (A, Position(3, 2)))
+
+
 def test_a_commit_applies_entries_bits_and_a_position() -> None:
     state = cursor()
     PendingAck({3: BitMap([5]), 5: BitMap([0])}, {BATCH: (0b0101, 4)}, Position(3, 1)).apply_to(state)

@@ -4,8 +4,9 @@ A message that a transaction acknowledges is withheld from everyone until that t
 acknowledges it, an abort frees it. Of two transactions that acknowledge the same message the second one gets
 TransactionConflict. A transaction may repeat what it acknowledged.
 
-One transaction at a time may acknowledge cumulatively. Others may acknowledge single messages beside it:
-what a committed cumulative acknowledgement covers is settled by it.
+One transaction at a time may acknowledge cumulatively, and withholds nothing by that. Others may acknowledge
+single messages beside it: what a committed cumulative acknowledgement covers is settled by it. Only the batch
+in whose middle it ends, its tail, has single messages, which may not be those of another transaction.
 """
 
 from __future__ import annotations
@@ -34,8 +35,23 @@ class PendingAck:
     def is_empty(self) -> bool:
         return not (self.individual or self.batches) and self.cumulative is None
 
+    @property
+    def tail(self) -> tuple[tuple[int, int], int] | None:
+        """The entry after the cumulative position and the bits acknowledged of it, if there are any."""
+        if self.cumulative is None:
+            return None
+        at = self.cumulative.ledger_id, self.cumulative.entry_id + 1
+        acked = self.batches.get(at)
+        return None if acked is None else (at, acked[0])
+
     def merge(self, other: PendingAck) -> None:
-        """Adds what `other` acknowledges."""
+        """Adds what `other` acknowledges.
+
+        A higher cumulative position replaces what was acknowledged in the middle of batches below it.
+        """
+        if other.cumulative is not None:
+            for at in [at for at in self.batches if at <= other.cumulative]:
+                del self.batches[at]
         for ledger_id, entry_ids in other.individual.items():
             known = self.individual.get(ledger_id)
             self.individual[ledger_id] = entry_ids.copy() if known is None else known | entry_ids
@@ -125,7 +141,7 @@ class CursorPending:
             return True
         if position.entry_id in self._withheld.get(position.ledger_id, ()):
             return True
-        bits = self._batches.get(position, 0)
+        bits = self._batches.get(position, 0) | self._tail_bits(position)
         return bool(bits if batch_index < 0 else bits >> batch_index & 1)
 
     def check(self, txn: TxnId, asked: PendingAck, acks: AckState) -> None:
@@ -154,15 +170,26 @@ class CursorPending:
         acked = acks.acked_among(ledger_id, entry_ids)
         if acked:
             raise _conflict(txn, Position(ledger_id, acked.min()))
-        for at, bits in self._batches.items():
-            if at[0] == ledger_id and at[1] in entry_ids and bits & ~own.batches.get(at, (0, 0))[0]:
+        if not self._batches and self._cumulative is None:
+            return
+        for entry_id in entry_ids:
+            at = ledger_id, entry_id
+            bits = self._batches.get(at, 0) | self._tail_bits(at)
+            if bits & ~own.batches.get(at, (0, 0))[0]:
                 raise _conflict(txn, Position(*at))
+
+    def _tail_bits(self, at: tuple[int, int]) -> int:
+        """Returns what of a batch is acknowledged by the cumulative acknowledgement that ends in it."""
+        if self._cumulative is None:
+            return 0
+        tail = self._transactions[self._cumulative[0]].tail
+        return tail[1] if tail is not None and tail[0] == at else 0
 
     def _taken(self, at: tuple[int, int], bits: int, acks: AckState) -> bool:
         return bool(
             acks.is_acked(*at)
             or acks.batch_acked(*at) & bits
-            or self._batches.get(at, 0) & bits
+            or (self._batches.get(at, 0) | self._tail_bits(at)) & bits
             or at[1] in self._withheld.get(at[0], ())
         )
 
@@ -180,6 +207,12 @@ class CursorPending:
                     f"transaction {txn} acknowledges cumulatively up to {own} already, beyond "
                     f"{asked.cumulative}"
                 )
+        mine = self._transactions.get(txn) or PendingAck()
+        for at, (bits, _) in asked.batches.items():
+            others = self._batches.get(at, 0) & ~mine.batches.get(at, (0, 0))[0]
+            whole = at[1] in self._withheld.get(at[0], ()) and at[1] not in mine.individual.get(at[0], ())
+            if bits & others or whole:
+                raise _conflict(txn, Position(*at))
         acked = max((acks.batch_acked(*at) for at in asked.batches), default=0)
         if own is None and _end_of(asked) <= (acks.mark_delete, acked):
             raise TransactionConflict(
@@ -189,13 +222,17 @@ class CursorPending:
 
     def add(self, txn: TxnId, asked: PendingAck) -> None:
         """Adds acknowledgements that were checked, or replayed."""
-        self._transactions.setdefault(txn, PendingAck()).merge(asked)
+        own = self._transactions.setdefault(txn, PendingAck())
+        own.merge(asked)
+        if asked.cumulative is not None:
+            self._rebuild()
+            return
         for ledger_id, entry_ids in asked.individual.items():
             self._withheld.setdefault(ledger_id, BitMap()).update(entry_ids)
+        tail = own.tail
         for at, (bits, _) in asked.batches.items():
-            self._batches[at] = self._batches.get(at, 0) | bits
-        if asked.cumulative is not None:
-            self._cumulative = txn, self._transactions[txn].cumulative or asked.cumulative
+            if tail is None or at != tail[0]:
+                self._batches[at] = self._batches.get(at, 0) | bits
 
     def remove(self, txn: TxnId) -> PendingAck | None:
         """Removes a transaction; returns what it acknowledges, None if that is nothing."""
@@ -209,10 +246,10 @@ class CursorPending:
             if not withheld:
                 del self._withheld[ledger_id]
         for at, (bits, _) in removed.batches.items():
-            if left := self._batches[at] & ~bits:
+            if left := self._batches.get(at, 0) & ~bits:
                 self._batches[at] = left
             else:
-                del self._batches[at]
+                self._batches.pop(at, None)
         if removed.cumulative is not None:
             self._cumulative = None
         return removed
@@ -230,16 +267,18 @@ class CursorPending:
         for txn, pending in self._transactions.items():
             for ledger_id, entry_ids in pending.individual.items():
                 self._withheld.setdefault(ledger_id, BitMap()).update(entry_ids)
+            tail = pending.tail
             for at, (bits, _) in pending.batches.items():
-                self._batches[at] = self._batches.get(at, 0) | bits
+                if tail is None or at != tail[0]:
+                    self._batches[at] = self._batches.get(at, 0) | bits
             if pending.cumulative is not None:
                 self._cumulative = txn, pending.cumulative
 
 
 def _end_of(pending: PendingAck) -> tuple[Position, int]:
     """Returns where a cumulative acknowledgement ends: the entry, and the bits of the batch after it."""
-    bits = max((bits for bits, _ in pending.batches.values()), default=0)
-    return pending.cumulative or EARLIEST, bits
+    tail = pending.tail
+    return pending.cumulative or EARLIEST, 0 if tail is None else tail[1]
 
 
 def _conflict(txn: TxnId, position: Position) -> TransactionConflict:

@@ -371,10 +371,18 @@ class Subscription(WithMembers):
             self._settle(consumer, ledger_id, entry_id)
             self._count_acks(consumer, max(0, batch_size - before))
             return
-        after = self.cursor.batch_acked(ledger_id, entry_id).bit_count()
+        acked = self.cursor.batch_acked(ledger_id, entry_id)
+        after = acked.bit_count()
         holder = holder_of(self.consumers, consumer, ledger_id, entry_id)
         if holder is not None:
-            holder.pending.reduce(ledger_id, entry_id, batch_size - after)
+            withheld = 0
+            if self._withheld is not None:
+                # Messages that a transaction acknowledges are no longer with the consumer.
+                withheld = (self._withheld.bits(ledger_id, entry_id) & ~acked).bit_count()
+            if after + withheld < batch_size:
+                holder.pending.reduce(ledger_id, entry_id, batch_size - after - withheld)
+            else:
+                holder.pending.remove(ledger_id, entry_id)
             if holder is not consumer:
                 self.wake()
         if after > before:

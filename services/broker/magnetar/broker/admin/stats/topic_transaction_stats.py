@@ -91,17 +91,8 @@ def position_state(
     if position <= cursor.mark_delete:
         return "MarkDelete"
     pending = _pending(topic, subscription)
-    held = pending is not None and _is_pending(pending, position, batch_index)
+    held = pending is not None and pending.holds(position, batch_index)
     return "PendingAck" if held else "NotInPendingAck"
-
-
-def _is_pending(pending: CursorPending, position: Position, batch_index: int) -> bool:
-    if pending.cumulative is not None and position <= pending.cumulative[1]:
-        return True
-    if position.entry_id in pending.withheld.get(position.ledger_id, ()):
-        return True
-    bits = pending.batches.get(position, 0)
-    return bool(bits if batch_index < 0 else bits >> batch_index & 1)
 
 
 def _pending(topic: PersistentTopic, subscription: Subscription) -> CursorPending | None:
