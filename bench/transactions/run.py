@@ -62,7 +62,7 @@ class Load:
 
 INSIDE: Final = "publish-inside"
 OUTSIDE: Final = "publish-outside"
-_INPUTS_A_SECOND: Final = {1: 8_000, 100: 40_000}
+_INPUTS_A_SECOND: Final = {1: 3_000, 100: 20_000}
 
 
 def _cycle(size: int, in_flight: int) -> Load:
