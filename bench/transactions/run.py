@@ -142,6 +142,7 @@ class Run:
 
     def _recovery(self, name: str, steps: Steps) -> None:
         count = self._scale.transactions
+        self._results.load_averages.append(os.getloadavg()[0])
         steps.begin(f"recovery of a coordinator with {count:,} open transactions: {name}")
         broker = self._broker(name)
         try:
