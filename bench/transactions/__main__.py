@@ -25,7 +25,7 @@ PAGE: Final = ROOT / "docs" / "transactions-benchmarks.md"
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=report.COMMAND, description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two minutes: one round, small loads")
+    parser.add_argument("--quick", action="store_true", help="four minutes: one round, small loads")
     parser.add_argument("--rounds", type=int, help=f"rounds of every load (default {FULL.rounds})")
     parser.add_argument("--seconds", type=float, help=f"duration of a load (default {FULL.seconds:g})")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts only")
