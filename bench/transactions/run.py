@@ -56,7 +56,7 @@ class Load:
     key: str
     title: str
     words: Callable[[str, float], Sequence[object]]
-    """From a topic and seconds."""
+    """Takes a topic and seconds."""
     figures: Callable[[Sequence[str], float], dict[str, float]]
 
 
