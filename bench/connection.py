@@ -20,6 +20,9 @@ ANSWER_SECONDS_MAX = 60.0
 UINT64_MAX = (1 << 64) - 1
 """-1 in the unsigned fields of a message id; twice, the earliest message."""
 
+_MAY_REFUSE = frozenset({"lookupTopicResponse", "tcClientConnectResponse", "endTxnResponse"})
+"""Answers that carry an error in themselves."""
+
 SubType = Literal["Exclusive", "Shared", "Key_Shared"]
 
 
@@ -62,6 +65,32 @@ class Connection:
                 for number, topic in enumerate(topics, first_id)
             ],
         )
+
+    def open_transactional_producer(self, topic: str) -> None:
+        """A producer that may publish in transactions."""
+        self._look_up([topic])
+        producer = simple_frame(
+            "producer", topic=topic, producer_id=PRODUCER_ID, request_id=1, txn_enabled=True
+        )
+        self._all("producer_success", [producer])
+
+    def connect_coordinator(self, number: int) -> None:
+        """Become a client of a transaction coordinator. Raises Refused while it is not served."""
+        self._look_up([f"persistent://pulsar/system/transaction_coordinator_assign-partition-{number}"])
+        self._all(
+            "tcClientConnectResponse", [simple_frame("tcClientConnectRequest", request_id=1, tc_id=number)]
+        )
+
+    def commit(self, most_bits: int, least_bits: int) -> None:
+        """Commit a transaction. Raises Refused with the coordinator's error."""
+        frame = simple_frame(
+            "endTxn",
+            request_id=1,
+            txnid_most_bits=most_bits,
+            txnid_least_bits=least_bits,
+            txn_action="COMMIT",
+        )
+        self._all("endTxnResponse", [frame])
 
     def subscribe(self, topic: str, *, sub_type: SubType = "Exclusive", name: str = "bench") -> None:
         """The durable subscription `bench` from the earliest message, and its consumer without permits."""
@@ -180,8 +209,9 @@ class Connection:
             if command.HasField("ping"):
                 self._socket.sendall(simple_frame("pong"))
             elif command.HasField(expected):  # type: ignore[arg-type]
-                if expected == "lookupTopicResponse" and command.lookupTopicResponse.HasField("error"):
-                    raise Refused(command.lookupTopicResponse.message)
+                answer = getattr(command, expected)
+                if expected in _MAY_REFUSE and answer.HasField("error"):
+                    raise Refused(answer.message)
                 return encoded
             elif not command.HasField("active_consumer_change"):
                 raise Refused(f"expected {expected}, got: {' '.join(str(command).split())}")

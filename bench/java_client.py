@@ -24,10 +24,11 @@ def client_version() -> str:
 def client_jars(say: Callable[[str], None]) -> Path | str:
     """Where the client's jars are, fetched by Maven when they were not; or why there are none."""
     what = f"Apache Pulsar's Java client {client_version()} (48 MB)"
-    return fetch_jars(_name(), SOURCES / "pom.xml", what, say)
+    return fetch_jars(client_jars_name(), SOURCES / "pom.xml", what, say)
 
 
-def _name() -> str:
+def client_jars_name() -> str:
+    """Name of the directory with the jars of the client."""
     return f"java-client-{client_version()}"
 
 
@@ -44,7 +45,13 @@ class JavaProduce:
     def __call__(self, target: Target) -> Measured:
         """Needs the jars that `client_jars` fetches. Raises RuntimeError when the program fails."""
         arguments = (target.service_url, new_topic(), self.size, self.window, str(self.batching).lower())
-        command = ["java", HEAP, "-cp", f"{jars_directory(_name())}/*", str(SOURCES / "ClientLoad.java")]
+        command = [
+            "java",
+            HEAP,
+            "-cp",
+            f"{jars_directory(client_jars_name())}/*",
+            str(SOURCES / "ClientLoad.java"),
+        ]
         command += [*map(str, arguments), str(self.warm_up_seconds), str(self.seconds)]
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,0 +1,1 @@
+"""Transactions of Apache's Java client on Magnetar and on Apache Pulsar: rates, times and recovery."""
