@@ -27,7 +27,7 @@ from bench.transactions.run import ABORTED, COORDINATOR, CYCLES, INSIDE, LOADS, 
 PART: Final = "figures"
 COMMAND: Final = "python -m bench.transactions"
 NEED: Final = {RATE: 2.0, COMMIT_P99: 0.5, WHOLE_P99: 0.5}
-"""What is asked for of the ratio to Apache Pulsar."""
+"""The required ratio to Apache Pulsar."""
 
 _CYCLE: Final = (
     Figure(RATE, "", floor=NEED[RATE]),
