@@ -180,7 +180,7 @@ class PendingAcksMachine(RuleBasedStateMachine):
     # Acknowledgements in transactions
 
     def tail(self, txn: TxnId | None = None) -> set[Mid]:
-        """What the cumulative acknowledgement of this transaction, or of any, has of a batch."""
+        """Returns the messages of a batch that this transaction, or any, acknowledges cumulatively."""
         cumulative = self.cumulative
         if cumulative is None or txn not in (None, cumulative.txn):
             return set()
@@ -190,7 +190,7 @@ class PendingAcksMachine(RuleBasedStateMachine):
         return {each for each, by in self.pending.items() if by == txn} | self.tail(txn)
 
     def taken(self, txn: TxnId) -> set[Mid]:
-        """What a transaction may not acknowledge message by message."""
+        """Returns the messages that a transaction may not acknowledge one by one."""
         return self.acked | (self.pending.keys() | self.tail()) - self.own(txn)
 
     @precondition(lambda self: self.consumers)
@@ -326,10 +326,10 @@ class KeySharedMachine(PendingAcksMachine):
 
 
 class LongSharedMachine(PendingAcksMachine):
-    """The same with more steps: some mistakes in counts need hundreds of examples."""
+    """Runs more examples: some mistakes in counts need hundreds."""
 
 
-_USUAL = settings(max_examples=8, stateful_step_count=20, deadline=None)
+_USUAL = settings(max_examples=12, stateful_step_count=20, deadline=None)
 
 TestExclusive = ExclusiveMachine.TestCase
 TestExclusive.settings = _USUAL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
@@ -231,11 +232,10 @@ def test_a_plain_acknowledgement_beside_pending_messages_of_a_batch_lowers_the_c
 ) -> None:
     consumer = joined(individual, 1, messages=4)
     individual.ack_bits_in(A, consumer, 0, 0b0011, 4)
+    ledger_id, entry_id = individual.topic.position_of(0)
     for bits, left in ((0b0100, 1), (0b1000, 0)):
-        position = individual.topic.position_of(0)
-        individual.do(
-            lambda at=position, acked=bits: individual.subscription.ack_batch(*at, acked, 4, consumer)
-        )
+        ack = partial(individual.subscription.ack_batch, ledger_id, entry_id, bits, 4, consumer)
+        individual.do(ack)
         assert individual.subscription.unacked_messages == left
     individual.end(A, abort=True)
     assert [each.ack_set for each in client_of(consumer).messages[-1:]] == [(0b0011,)]
