@@ -356,7 +356,7 @@ TRAFFIC: Final = (
     ),
     Case(
         "MagnetarTopicHeldByTransaction",
-        {name("magnetar_txn_tb_blocked_seconds", {**BROKER, **TOPIC}): turns(10, 700)},
+        {name("magnetar_transaction_blocked_seconds", {**BROKER, **TOPIC}): turns(10, 700)},
         14,
         15,
         {**CLUSTER, **TOPIC},

@@ -304,7 +304,7 @@ def provoke(seen: Observed) -> None:
         c.expect("lookupTopicResponse")
     hold_back(seen)
     compact(seen)
-    blocked = "magnetar_txn_tb_blocked_seconds"
+    blocked = "magnetar_transaction_blocked_seconds"
     transact(
         seen.cluster, f"persistent://{NAMESPACE}/transactions", lambda: seen.until(f"rate({blocked}[1m])")
     )

@@ -309,7 +309,7 @@ _TRANSACTIONS: Final = Row(
             help="Age of the transaction that a topic's consumers wait for.",
             unit="s",
             queries=(
-                Query(f"max by ({_EACH}) (magnetar_txn_tb_blocked_seconds{{{_TOPICS}}})", _TOPIC_LEGEND),
+                Query(f"max by ({_EACH}) (magnetar_transaction_blocked_seconds{{{_TOPICS}}})", _TOPIC_LEGEND),
             ),
             limits=(Limit(600, "red"),),
         ),

@@ -261,7 +261,7 @@ def test_rare_metrics_appear_only_after_their_event() -> None:
     text = page(made)
     assert value(text, "pulsar_txn_tb_active_total", TOPIC) == 2
     assert value(text, "pulsar_txn_tb_committed_total", TOPIC) == 7
-    assert value(text, "magnetar_txn_tb_blocked_seconds", TOPIC) == 1.5
+    assert value(text, "magnetar_transaction_blocked_seconds", TOPIC) == 1.5
     assert "txn_tb_aborted_total{" not in text
     of_subscription = TOPIC | {"subscription": "throttled"}
     name = "pulsar_subscription_dispatch_throttled_msg_events"

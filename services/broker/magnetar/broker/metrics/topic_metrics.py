@@ -313,7 +313,7 @@ TOPIC_METRICS: Final[list[Metric[TopicView]]] = [
         seldom=True,
     ),
     Metric(
-        "magnetar_txn_tb_blocked_seconds",
+        "magnetar_transaction_blocked_seconds",
         "gauge",
         "Age in seconds of the open transaction that readers wait for.",
         lambda t: t.blocked_by_transaction_s,
