@@ -167,7 +167,7 @@ class CursorLedger:
         self.next_cursor_id += 1
         cursor.sequence = 1
         cursor.on_dirty = self.dirtied
-        self._record(create_change(cursor.snapshot(cursor.whole())), cursor)
+        self.record([create_change(cursor.snapshot(cursor.whole()))], cursor)
 
     def deleted(self, cursor: Cursor) -> None:
         """Records a deletion, durable once the next flush is confirmed; `cursors` no longer contains the
@@ -176,17 +176,17 @@ class CursorLedger:
         cursor.on_dirty = None
         cursor.sequence += 1
         self._dirty = [other for other in self._dirty if other is not cursor]
-        self._record(delete_change(cursor.cursor_id, cursor.sequence), cursor)
+        self.record([delete_change(cursor.cursor_id, cursor.sequence)], cursor)
 
     def reset(self, cursor: Cursor) -> None:
         """Records that a cursor's state was replaced by its mark-delete position."""
         cursor.sequence += 1
-        self._record(reset_change(cursor.cursor_id, cursor.sequence, cursor.mark_delete), cursor)
+        self.record([reset_change(cursor.cursor_id, cursor.sequence, cursor.mark_delete)], cursor)
 
     def described(self, cursor: Cursor) -> None:
         """Records new properties of a cursor."""
         cursor.sequence += 1
-        self._record(properties_change(cursor.cursor_id, cursor.sequence, cursor.properties), cursor)
+        self.record([properties_change(cursor.cursor_id, cursor.sequence, cursor.properties)], cursor)
 
     def dirtied(self, cursor: Cursor) -> None:
         """Records a cursor's first change since the last flush."""
@@ -200,14 +200,10 @@ class CursorLedger:
             self._timer = loop.call_later(self.ctx.config.cursor_flush_interval_s, self._on_timer)
 
     def record(self, changes: Iterable[pb.Change], cursor: Cursor | None) -> None:
-        """Records changes of the topic's transactions, in order with those of cursors."""
+        """Adds changes, of a cursor or of the topic's transactions, to the next flush in this order."""
         self._records += changes
         if cursor is not None:
             self._touched.append(cursor)
-
-    def _record(self, change: pb.Change, cursor: Cursor) -> None:
-        self._records.append(change)
-        self._touched.append(cursor)
 
     def keep_delays(self, index: DelayedIndex) -> TopicDelays:
         """Persists the topic's delayed index in this ledger from now on."""
@@ -302,11 +298,11 @@ class CursorLedger:
 
     @property
     def _derived_due(self) -> bool:
-        return (
-            (self.deduplication is not None and self.deduplication.due)
-            or (self.delays is not None and self.delays.records.due)
-            or (self.transactions is not None and self.transactions.due)
-        )
+        return bool(self._due_records()) or (self.delays is not None and self.delays.records.due)
+
+    def _due_records(self) -> list[DerivedRecord]:
+        derived: tuple[DerivedRecord | None, ...] = (self.deduplication, self.transactions)
+        return [each for each in derived if each is not None and each.due]
 
     def _want_roll(self) -> None:
         self.roll_wanted = True
@@ -342,14 +338,10 @@ class CursorLedger:
                 changes += records
         waiting, self._waiting = self._waiting, []
         entries = change_entries(changes)
-        if self.deduplication is not None and self.deduplication.due:
-            state, mark = self.deduplication.take()
+        for record in self._due_records():
+            state, mark = record.take()
             entries += state
-            marks.append((self.deduplication, mark))
-        if self.transactions is not None and self.transactions.due:
-            state, mark = self.transactions.take()
-            entries += state
-            marks.append((self.transactions, mark))
+            marks.append((record, mark))
         chunks: list[DelayedChunk] = []
         if self.delays is not None and self.delays.records.due:
             delayed, chunks = self.delays.records.take()

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from google.protobuf.message import DecodeError
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
 from magnetar.ledger.managed_ledger.ack_state import AckDelta
-from magnetar.ledger.managed_ledger.record_header import RecordFormat
+from magnetar.ledger.managed_ledger.record_header import RecordFormat, cut_by_size
 from pyroaring import BitMap
 
 FORMAT: Final = RecordFormat("cursor record", magic=0x4D43, version=1)
@@ -41,16 +40,12 @@ class CursorSnapshot:
 
 def encode_entry(entry: pb.Entry) -> bytes:
     """Encodes an entry with its header."""
-    return FORMAT.seal(entry.SerializeToString(deterministic=True))
+    return FORMAT.encode(entry)
 
 
 def decode_entry(data: bytes) -> pb.Entry:
     """Decodes an entry. Raises DataCorruption, or UnsupportedFormat for an entry of a later release."""
-    body = FORMAT.open(data)
-    try:
-        return pb.Entry.FromString(body)
-    except DecodeError as error:
-        raise DataCorruption(f"a cursor record with a good checksum does not parse: {error}") from error
+    return FORMAT.decode(data, pb.Entry)
 
 
 def create_change(snapshot: CursorSnapshot) -> pb.Change:
@@ -58,13 +53,13 @@ def create_change(snapshot: CursorSnapshot) -> pb.Change:
     change = pb.Change(cursor_id=snapshot.cursor_id, sequence=snapshot.sequence)
     change.create.name = snapshot.name
     change.create.properties.update(snapshot.properties)
-    change.create.mark_delete.CopyFrom(_position(snapshot.acks.mark_delete))
+    change.create.mark_delete.CopyFrom(position_message(snapshot.acks.mark_delete))
     return change
 
 
 def reset_change(cursor_id: int, sequence: int, mark_delete: Position) -> pb.Change:
     change = pb.Change(cursor_id=cursor_id, sequence=sequence)
-    change.reset.mark_delete.CopyFrom(_position(mark_delete))
+    change.reset.mark_delete.CopyFrom(position_message(mark_delete))
     return change
 
 
@@ -91,18 +86,8 @@ def ack_changes(cursor_id: int, sequence: int, delta: AckDelta) -> list[pb.Chang
 
 def change_entries(changes: Iterable[pb.Change]) -> list[bytes]:
     """Encodes change records as entries, in order."""
-    entries = []
-    entry = pb.Entry()
-    size = 0
-    for change in changes:
-        entry.changes.changes.append(change)
-        size += change.ByteSize()
-        if size >= ENTRY_BYTES_MAX:
-            entries.append(encode_entry(entry))
-            entry, size = pb.Entry(), 0
-    if size:
-        entries.append(encode_entry(entry))
-    return entries
+    batches = cut_by_size(changes, ENTRY_BYTES_MAX)
+    return [encode_entry(pb.Entry(changes=pb.Changes(changes=batch))) for batch in batches]
 
 
 def snapshot_entries(
@@ -178,13 +163,14 @@ def read_acks(state: pb.AckState) -> AckDelta:
     return delta
 
 
-def _position(position: Position) -> pb.Position:
+def position_message(position: Position) -> pb.Position:
+    """Encodes a position."""
     return pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
 
 
 def _cut(delta: AckDelta) -> Iterator[pb.AckState]:
     """Splits a state into parts of limited size, at least one; each carries the mark-delete position."""
-    state = pb.AckState(mark_delete=_position(delta.mark_delete))
+    state = pb.AckState(mark_delete=position_message(delta.mark_delete))
     size = 0
     for piece in _pieces(delta):
         if isinstance(piece, pb.AckedEntries):
@@ -196,7 +182,7 @@ def _cut(delta: AckDelta) -> Iterator[pb.AckState]:
         size += piece.ByteSize()
         if size >= ENTRY_BYTES_MAX // 2:
             yield state
-            state = pb.AckState(mark_delete=_position(delta.mark_delete))
+            state = pb.AckState(mark_delete=position_message(delta.mark_delete))
             size = 0
     if size or not (delta.acked or delta.partial or delta.deliveries):
         yield state

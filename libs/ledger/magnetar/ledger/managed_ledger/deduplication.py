@@ -13,7 +13,12 @@ from typing import Final, NamedTuple
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import LATEST, Position
 from magnetar.ledger.managed_ledger import cursor_ledger_pb2 as pb
-from magnetar.ledger.managed_ledger.cursor_records import ENTRY_BYTES_MAX, encode_entry, read_position
+from magnetar.ledger.managed_ledger.cursor_records import (
+    ENTRY_BYTES_MAX,
+    encode_entry,
+    position_message,
+    read_position,
+)
 
 
 class ProducerSequence(NamedTuple):
@@ -97,9 +102,7 @@ _PRODUCER_BYTES: Final = 24
 
 
 def _chunk(position: Position) -> pb.DeduplicationChunk:
-    return pb.DeduplicationChunk(
-        position=pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
-    )
+    return pb.DeduplicationChunk(position=position_message(position))
 
 
 class DeduplicationLoader:

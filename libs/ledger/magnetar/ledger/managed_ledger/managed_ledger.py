@@ -678,7 +678,7 @@ class _TransactionalTopic:
         return self._ledger._cursors
 
     def now_ms(self) -> int:
-        return self._ledger._ctx.clock.wall_ms()
+        return self._ledger.now_ms()
 
     def record(self, changes: Sequence[pb.Change], cursor: Cursor | None) -> None:
         self._ledger._cursor_ledger.record(changes, cursor)

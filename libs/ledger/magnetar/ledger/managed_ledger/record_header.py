@@ -8,11 +8,15 @@ all big-endian; the CRC covers the first 4 bytes of the header and the body.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from crc32c import crc32c
+from google.protobuf.message import DecodeError, Message
 from magnetar.common.errors import DataCorruption, UnsupportedFormat
+
+MessageT = TypeVar("MessageT", bound=Message)
 
 _HEADER: Final = struct.Struct(">HBBI")
 _PREFIX: Final = struct.Struct(">HBB")
@@ -26,6 +30,18 @@ class RecordFormat:
     magic: int
     version: int
     known_features: int = 0
+
+    def encode(self, message: Message) -> bytes:
+        """Encodes a message as a record."""
+        return self.seal(message.SerializeToString(deterministic=True))
+
+    def decode(self, data: bytes, kind: type[MessageT]) -> MessageT:
+        """Decodes a record. Raises DataCorruption, or UnsupportedFormat for a record of a later release."""
+        body = self.open(data)
+        try:
+            return kind.FromString(body)
+        except DecodeError as error:
+            raise DataCorruption(f"a {self.name} with a good checksum does not parse: {error}") from error
 
     def seal(self, body: bytes) -> bytes:
         """Returns a record with its header."""
@@ -51,3 +67,17 @@ class RecordFormat:
                 "wrote it, or a newer one"
             )
         return body
+
+
+def cut_by_size(messages: Iterable[MessageT], bytes_max: int) -> Iterator[list[MessageT]]:
+    """Yields the messages in lists of about `bytes_max` bytes each, exceeded by at most one message."""
+    batch: list[MessageT] = []
+    size = 0
+    for message in messages:
+        batch.append(message)
+        size += message.ByteSize()
+        if size >= bytes_max:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -16,6 +16,7 @@ from magnetar.ledger.managed_ledger.cursor_records import (
     ack_changes,
     acked_entries,
     encode_entry,
+    position_message,
     read_acks,
     read_bitmap,
     read_position,
@@ -118,7 +119,7 @@ def snapshot_entries(
 
     chunks = _cut(scan_from, items())
     for chunk in chunks:
-        chunk.complete_to.CopyFrom(_position(complete_to))
+        chunk.complete_to.CopyFrom(position_message(complete_to))
     return _encode(chunks, snapshot_id)
 
 
@@ -131,7 +132,7 @@ def _aborted_items(
 
 
 def _cut(scan_from: Position, items: Iterator[_Item]) -> list[pb.TransactionChunk]:
-    position = _position(scan_from)
+    position = position_message(scan_from)
     chunks = [pb.TransactionChunk(scan_from=position)]
     size = 0
     for name, item, item_bytes in items:
@@ -141,10 +142,6 @@ def _cut(scan_from: Position, items: Iterator[_Item]) -> list[pb.TransactionChun
         getattr(chunks[-1], name).append(item)
         size += item_bytes
     return chunks
-
-
-def _position(position: Position) -> pb.Position:
-    return pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
 
 
 def _encode(chunks: list[pb.TransactionChunk], snapshot_id: int) -> list[bytes]:

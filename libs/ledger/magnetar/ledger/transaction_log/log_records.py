@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from google.protobuf.message import DecodeError
-from magnetar.common.errors import DataCorruption, UnsupportedFormat
+from magnetar.common.errors import UnsupportedFormat
 from magnetar.common.naming.txn_id import Action
-from magnetar.ledger.managed_ledger.record_header import RecordFormat
+from magnetar.ledger.managed_ledger.record_header import RecordFormat, cut_by_size
 from magnetar.ledger.transaction_log import transaction_log_pb2 as pb
 from magnetar.ledger.transaction_log.coordinator_state import (
     CoordinatorState,
@@ -36,16 +35,12 @@ _READ_REASONS: Final = {value: reason for reason, value in _REASONS.items()}
 
 def encode_entry(entry: pb.Entry) -> bytes:
     """Encodes an entry with its header."""
-    return FORMAT.seal(entry.SerializeToString(deterministic=True))
+    return FORMAT.encode(entry)
 
 
 def decode_entry(data: bytes) -> pb.Entry:
     """Decodes an entry. Raises DataCorruption, or UnsupportedFormat for an entry of a later release."""
-    body = FORMAT.open(data)
-    try:
-        return pb.Entry.FromString(body)
-    except DecodeError as error:
-        raise DataCorruption(f"a transaction record with a good checksum does not parse: {error}") from error
+    return FORMAT.decode(data, pb.Entry)
 
 
 def begin_change(transaction: Transaction) -> pb.Change:
@@ -78,18 +73,8 @@ def ended_change(number: int, ended_ms: int) -> pb.Change:
 
 def change_entries(changes: Iterable[pb.Change]) -> list[bytes]:
     """Encodes change records as entries, in order."""
-    entries = []
-    batch: list[pb.Change] = []
-    size = 0
-    for change in changes:
-        batch.append(change)
-        size += change.ByteSize()
-        if size >= ENTRY_BYTES_MAX:
-            entries.append(encode_entry(pb.Entry(changes=pb.Changes(changes=batch))))
-            batch, size = [], 0
-    if batch:
-        entries.append(encode_entry(pb.Entry(changes=pb.Changes(changes=batch))))
-    return entries
+    batches = cut_by_size(changes, ENTRY_BYTES_MAX)
+    return [encode_entry(pb.Entry(changes=pb.Changes(changes=batch))) for batch in batches]
 
 
 def apply_change(state: CoordinatorState, change: pb.Change) -> None:
