@@ -7,6 +7,7 @@ that to standard error before a client exists, and keeps the descriptor of the p
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -34,6 +35,7 @@ class Lacks(Exception):
 
 
 class _Client(pulsar.Client):  # type: ignore[misc]
+    @functools.wraps(pulsar.Client.create_producer)  # `takes` reads the library's own signature
     def create_producer(self, *arguments: Any, **settings: Any) -> Any:
         """Create a producer; again where the library returned one without its implementation.
 

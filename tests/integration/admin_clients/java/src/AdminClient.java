@@ -3,8 +3,6 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.pulsar.client.admin.Namespaces;
 import org.apache.pulsar.client.admin.PulsarAdmin;
-import org.apache.pulsar.client.admin.PulsarAdminBuilder;
-import org.apache.pulsar.client.api.AuthenticationFactory;
 import org.apache.pulsar.client.admin.PulsarAdminException;
 import org.apache.pulsar.common.policies.data.AuthAction;
 import org.apache.pulsar.common.policies.data.TenantInfo;
@@ -22,7 +20,7 @@ public final class AdminClient {
     public static void main(String[] arguments) throws Exception {
         String cluster = arguments[1];
         Checks checks = new Checks(arguments.length > 3 ? Integer.parseInt(arguments[3]) : 0);
-        try (PulsarAdmin admin = builder(arguments[0]).build()) {
+        try (PulsarAdmin admin = Credentials.admin(arguments[0]).build()) {
             tenants(checks, admin, cluster);
             namespaces(checks, admin, cluster);
             bundles(checks, admin);
@@ -38,20 +36,6 @@ public final class AdminClient {
             deletion(checks, admin);
         }
         System.out.println(checks.failed() == 0 ? "all ok" : checks.failed() + " failed");
-    }
-
-    /** With a token and an authority's certificate where the environment names them. */
-    private static PulsarAdminBuilder builder(String url) {
-        PulsarAdminBuilder builder = PulsarAdmin.builder().serviceHttpUrl(url);
-        String token = System.getenv("ADMIN_CLIENT_TOKEN");
-        String authority = System.getenv("ADMIN_CLIENT_TRUST");
-        if (token != null) {
-            builder.authentication(AuthenticationFactory.token(token));
-        }
-        if (authority != null) {
-            builder.tlsTrustCertsFilePath(authority).enableTlsHostnameVerification(true);
-        }
-        return builder;
     }
 
     private static void tenants(Checks checks, PulsarAdmin admin, String cluster) {

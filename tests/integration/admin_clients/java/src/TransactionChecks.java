@@ -33,7 +33,7 @@ final class TransactionChecks {
         coordinators(checks, transactions);
         admin.topics().createNonPartitionedTopic(topic);
         String url = admin.lookups().lookupTopic(topic);
-        try (PulsarClient client = PulsarClient.builder().serviceUrl(url).enableTransaction(true).build();
+        try (PulsarClient client = Credentials.client(url).enableTransaction(true).build();
                 Producer<byte[]> producer = client.newProducer().topic(topic).enableBatching(false).create();
                 Consumer<byte[]> consumer = client.newConsumer().topic(topic).subscriptionName(SUBSCRIPTION)
                         .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe()) {
