@@ -55,13 +55,14 @@ class Connection:
         """A producer whose id the generated Sends carry."""
         self.open_producers([topic], PRODUCER_ID)
 
-    def open_producers(self, topics: Sequence[str], first_id: int) -> None:
-        """A producer on each topic, with consecutive ids."""
+    def open_producers(self, topics: Sequence[str], first_id: int, *, avro_schema: bytes = b"") -> None:
+        """A producer on each topic, with consecutive ids, and with a schema unless it is empty."""
+        schema = {"schema": {"name": "", "schema_data": avro_schema, "type": "Avro"}} if avro_schema else {}
         self._look_up(topics)
         self._all(
             "producer_success",
             [
-                simple_frame("producer", topic=topic, producer_id=number, request_id=number)
+                simple_frame("producer", topic=topic, producer_id=number, request_id=number, **schema)
                 for number, topic in enumerate(topics, first_id)
             ],
         )
