@@ -20,7 +20,9 @@ from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.values import Intent, TopicHead, TopicLedger, decode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.cold.cold_reader import ColdLedger, ObjectsDamaged, ObjectsUnavailable, Verified
+from magnetar.ledger.cold.key_rows import KeyRun, key_runs_of
 from magnetar.ledger.cold.layout import MANIFEST_NAME, attempt_path
+from magnetar.ledger.cold.rows import rows_of
 from magnetar.ledger.ledger_store import LedgerStore, Run
 from magnetar.ledger.managed_ledger import offload_state
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, Step
@@ -103,6 +105,14 @@ class SimColdStore:
                 break
             first = run.last_entry_id + 1
         return _without_gap(taken)
+
+    async def read_keys(self, ledger: ColdLedger, first: int, last: int) -> list[KeyRun]:
+        await self._wait()
+        stored = [run for run in self._runs(ledger) if run.last_entry_id >= first][:RUNS_OF_A_PART]
+        found = key_runs_of(rows_of(stored, partition=-1).columns)
+        if found is None:
+            found = [KeyRun(run, True, run.byte_length) for run in stored]
+        return [cut for each in found if (cut := each.slice(first, last)) is not None]
 
     async def first_not_before(self, ledger: ColdLedger, publish_time_ms: int) -> int:
         await self._wait()

@@ -11,6 +11,8 @@ from magnetar.ledger.compacted import page as pages
 from magnetar.ledger.compacted.rebuild import REBUILT
 from magnetar.ledger.compacted.view import View
 from magnetar.ledger.ledger_store import LedgerReader, LedgerRef, Run
+from magnetar.ledger.managed_ledger.context import ReadResult
+from magnetar.ledger.managed_ledger.storage_reads import TailReads
 
 from tests.simulation.compaction_workload import CompactionChecker
 from tests.simulation.power_loss import KEYS, Process
@@ -184,15 +186,16 @@ def test_a_topic_that_lacks_an_entry_keeps_the_damaged_view(monkeypatch: pytest.
         whole = await read_view(topic.topic)
         await damage(topic, 1)
         (lost,) = await hole(topic)
-        shown = topic.topic.ledger._compaction._topic  # type: ignore[union-attr]
-        read_tail = shown.read_tail
+        read = TailReads.read
 
-        async def unreadable(start: Position, limit: Position, entries_max: int, bytes_max: int) -> object:
-            found = await read_tail(start, limit, entries_max, bytes_max)
+        async def unreadable(
+            self: TailReads, start: Position, limit: Position, entries_max: int, bytes_max: int
+        ) -> ReadResult:
+            found = await read(self, start, limit, entries_max, bytes_max)
             found.unreadable.append(start)
             return found
 
-        monkeypatch.setattr(type(shown), "read_tail", lambda _, *given: unreadable(*given))
+        monkeypatch.setattr(TailReads, "read", unreadable)
         assert not (await topic.compact()).did_anything
         found = await topic.topic.ledger.compaction.read(EARLIEST, 1000, 1 << 20)
         assert found.unreadable == [lost]

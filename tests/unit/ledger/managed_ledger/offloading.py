@@ -10,6 +10,7 @@ from magnetar.common.metadata.metadata_pb2 import Offload
 from magnetar.common.metadata.values import Intent, TopicLedger, decode
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.ledger.cold.cold_reader import ColdLedger, ObjectsUnavailable
+from magnetar.ledger.cold.key_rows import KeyRun
 from magnetar.ledger.cold.layout import MANIFEST_NAME, attempt_path
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger import ManagedLedger, offload_state
@@ -33,6 +34,7 @@ class Cold(SimColdStore):
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     failures: float = 0.0
     reads: int = 0
+    key_reads: int = 0
     away: bool = False
 
     async def read(self, ledger: ColdLedger, first: int, last: int, max_bytes: int) -> list[Run]:
@@ -40,6 +42,12 @@ class Cold(SimColdStore):
         if self.away:
             raise ObjectsUnavailable("the objects are away")
         return await super().read(ledger, first, last, max_bytes)
+
+    async def read_keys(self, ledger: ColdLedger, first: int, last: int) -> list[KeyRun]:
+        self.key_reads += 1
+        if self.away:
+            raise ObjectsUnavailable("the objects are away")
+        return await super().read_keys(ledger, first, last)
 
 
 def with_objects(topic: Topic) -> Cold:

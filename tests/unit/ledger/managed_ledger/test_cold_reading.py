@@ -18,6 +18,7 @@ from magnetar.ledger.cold.cold_reader import (
     ObjectsUnavailable,
     Verified,
 )
+from magnetar.ledger.cold.key_rows import KeyRun
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.managed_ledger import ManagedLedgerConfig
 from magnetar.ledger.managed_ledger.offload_progress import OffloadRules
@@ -288,6 +289,9 @@ class Answers:
     async def read(self, ledger: ColdLedger, first: int, last: int, max_bytes: int) -> list[Run]:
         return self.runs
 
+    async def read_keys(self, ledger: ColdLedger, first: int, last: int) -> list[KeyRun]:
+        return [KeyRun(run, False, run.byte_length) for run in self.runs]
+
     async def first_not_before(self, ledger: ColdLedger, publish_time_ms: int) -> int:
         return 0
 
@@ -315,6 +319,8 @@ def test_an_answer_that_would_lose_or_double_an_entry_is_damage(answer: list[Run
     reader = ColdLedgerReader(Answers(answer), LEDGER)
     with pytest.raises(ObjectsDamaged):
         asyncio.run(reader.read(2, 5, 1000))
+    with pytest.raises(ObjectsDamaged):
+        asyncio.run(reader.read_keys(2, 5))
 
 
 def test_a_reader_of_objects_keeps_to_the_ledger() -> None:

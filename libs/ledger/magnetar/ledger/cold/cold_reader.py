@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from magnetar.common.errors import EntryUnknown, EntryUnreadable, NoSuchEntry
+from magnetar.ledger.cold.key_rows import KeyRun
 from magnetar.ledger.ledger_store import LedgerRef, Run
 
 _COPIES: Final = 2
@@ -74,6 +75,12 @@ class ColdStore(Protocol):
         """
         ...
 
+    async def read_keys(self, ledger: ColdLedger, first: int, last: int) -> list[KeyRun]:
+        """Reads entries from `first`, at most to `last`, as many as are cheap to read at once, without the
+        messages' bodies where their metadata suffices; past the caches. Raises as `read`.
+        """
+        ...
+
     async def first_not_before(self, ledger: ColdLedger, publish_time_ms: int) -> int:
         """Returns the first entry whose broker publish time (ms) is at or after this; the one after the last
         if there is none. Raises as `read`.
@@ -112,19 +119,30 @@ class ColdLedgerReader:
 
     async def read(self, first: int, last: int, max_bytes: int) -> list[Run]:
         """See `LedgerReader.read`. Raises ObjectsUnavailable, ObjectsDamaged, NoSuchEntry."""
+        last = self._last(first, last)
+        runs = await self._store.read(self.ledger, first, last, max_bytes)
+        self._check(runs, first, last)
+        return runs
+
+    async def read_keys(self, first: int, last: int) -> list[KeyRun]:
+        """See `ColdStore.read_keys`. Raises ObjectsUnavailable, ObjectsDamaged, NoSuchEntry."""
+        last = self._last(first, last)
+        found = await self._store.read_keys(self.ledger, first, last)
+        self._check([each.run for each in found], first, last)
+        return found
+
+    async def first_not_before(self, publish_time_ms: int) -> int:
+        """See `ColdStore.first_not_before`."""
+        return await self._store.first_not_before(self.ledger, publish_time_ms)
+
+    def _last(self, first: int, last: int) -> int:
+        """Returns the last readable entry of a range. Raises NoSuchEntry."""
         end = self.ledger.last_entry_id
         if not 0 <= first <= end or last < first:
             raise NoSuchEntry(
                 f"ledger {self.ref.id} has no entries {first} to {last}, it was offloaded up to {end}"
             )
-        last = min(last, end)
-        runs = await self._store.read(self.ledger, first, last, max_bytes)
-        self._check(runs, first, last)
-        return runs
-
-    async def first_not_before(self, publish_time_ms: int) -> int:
-        """See `ColdStore.first_not_before`."""
-        return await self._store.first_not_before(self.ledger, publish_time_ms)
+        return min(last, end)
 
     def _check(self, runs: list[Run], first: int, last: int) -> None:
         """Check the answer for gaps: a reader continues after the last entry and would skip them."""

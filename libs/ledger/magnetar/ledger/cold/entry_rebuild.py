@@ -22,20 +22,15 @@ def runs_of(columns: Mapping[str, Sequence[Any]]) -> list[Run]:
     RUN_BYTES_MAX, whatever the original runs were. Raises DataCorruption for rows not produced by `rows_of`.
     """
     envelopes = columns["entry_metadata"]
-    starts = [row for row, envelope in enumerate(envelopes) if envelope is not None]
+    starts = first_rows(envelopes)
     if not starts:
-        if envelopes:
-            raise DataCorruption(f"{len(envelopes)} rows without the first of an entry")
         return []
-    if starts[0]:
-        raise DataCorruption(f"{starts[0]} rows before the first of an entry")
     ledger_ids, entry_ids = columns["ledger_id"], columns["entry_id"]
     broker_times, indexes = columns["broker_publish_time"], columns["message_index"]
     payloads, raw_entries = columns["payload"], columns["raw_entry"]
     singles = columns["message_metadata"]
-    builder = _Runs()
-    starts.append(len(envelopes))
-    for start, stop in pairwise(starts):
+    builder = RunBuilder()
+    for start, stop in pairwise((*starts, len(envelopes))):
         envelope = decode_envelope(envelopes[start])
         entry = raw_entries[start]
         if entry is None:
@@ -57,7 +52,17 @@ def runs_of(columns: Mapping[str, Sequence[Any]]) -> list[Run]:
             envelope.message_count,
             envelope.run_flags,
         )
-    return builder.runs()
+    return builder.take()
+
+
+def first_rows(envelopes: Sequence[bytes | None]) -> list[int]:
+    """Returns the number of each entry's first row. Raises DataCorruption if rows precede the first one."""
+    starts = [row for row, envelope in enumerate(envelopes) if envelope is not None]
+    if not starts and envelopes:
+        raise DataCorruption(f"{len(envelopes)} rows without the first of an entry")
+    if starts and starts[0]:
+        raise DataCorruption(f"{starts[0]} rows before the first of an entry")
+    return starts
 
 
 def _batch_payload(
@@ -73,7 +78,7 @@ def _batch_payload(
     return b"".join(parts)
 
 
-class _Runs:
+class RunBuilder:
     """Joins entries into runs."""
 
     __slots__ = ("_bytes", "_counts", "_next_index", "_run", "_runs")
@@ -95,6 +100,7 @@ class _Runs:
         count: int,
         flags: int,
     ) -> None:
+        """Adds the next entry; `count` is the number of messages that it counts as."""
         run = self._run
         if (
             run is None
@@ -128,6 +134,8 @@ class _Runs:
             self._runs.append(self._run)
         self._run, self._counts, self._bytes = None, [], 0
 
-    def runs(self) -> list[Run]:
+    def take(self) -> list[Run]:
+        """Returns the runs since the last call."""
         self._finish()
-        return self._runs
+        runs, self._runs = self._runs, []
+        return runs

@@ -22,6 +22,7 @@ from magnetar.ledger.cold import layout
 from magnetar.ledger.cold.arrow_values import binary_data, values_of
 from magnetar.ledger.cold.columns import COLUMN_NAMES, REBUILD_COLUMNS
 from magnetar.ledger.cold.entry_rebuild import runs_of
+from magnetar.ledger.cold.key_rows import KEY_COLUMNS, KeyRun, key_runs_of
 from magnetar.ledger.cold.manifest import FORMAT_VERSION, Part
 from magnetar.ledger.ledger_store import Run
 
@@ -143,6 +144,15 @@ class PartReader:
     def read_runs(self, row_groups: Iterable[int]) -> list[Run]:
         """Returns the entries of these row groups. Raises DataCorruption."""
         return runs_of(self.read_rows(row_groups, REBUILD_COLUMNS))
+
+    def read_key_runs(self, row_groups: Sequence[int]) -> list[KeyRun]:
+        """Returns the entries of these row groups, without the messages' bodies if their metadata tells
+        which have none. Raises DataCorruption.
+        """
+        found = key_runs_of(self.read_rows(row_groups, KEY_COLUMNS))
+        if found is not None:
+            return found
+        return [KeyRun(run, True, run.byte_length) for run in self.read_runs(row_groups)]
 
     def check(self) -> Checked:
         """Reads everything back, one row group at a time; returns the findings to compare with the

@@ -126,8 +126,9 @@ def deletes_key(metadata: MessageMetadata, entry: bytes) -> bool:
     return payload_offset(entry) == len(entry)
 
 
-def batch_messages(payload: bytes, count: int) -> Iterator[BatchMessage]:
-    """Yields the messages of an uncompressed batch that were not compacted out.
+def batch_messages(payload: bytes, count: int, bodies: bool = True) -> Iterator[BatchMessage]:
+    """Yields the messages of an uncompressed batch that were not compacted out; without `bodies`, of one that
+    consists of its messages' metadata.
 
     Raises DataCorruption if the batch does not decode, possibly after some messages.
     """
@@ -146,7 +147,7 @@ def batch_messages(payload: bytes, count: int) -> Iterator[BatchMessage]:
                 key.encode()
         except (DecodeError, UnicodeError) as error:
             raise DataCorruption(f"invalid metadata of message {index} in a batch: {error}") from error
-        at = metadata_end + size
+        at = metadata_end + size if bodies else metadata_end
         if not single.HasField("payload_size") or size < 0 or at > end:
             raise DataCorruption(f"message {index} does not fit into its batch")
         if not single.compacted_out:

@@ -111,8 +111,8 @@ class TailScan:
         """Number of chunks whose message begins before the first entry, or was abandoned."""
         return self._groups.orphans
 
-    def feed(self, run: Run) -> Iterator[None]:
-        """Examines the entries of a run; yields every some dozen messages."""
+    def feed(self, run: Run, bodies: bool = True) -> Iterator[None]:
+        """Examines the entries of a run; yields every some dozen messages. `bodies`: see `KeyRun`."""
         if (run.ledger_id, run.first_entry_id) != self._following:
             self._stretches.append(Stretch(Position(run.ledger_id, run.first_entry_id), self._entries))
         self._following = Position(run.ledger_id, run.last_entry_id + 1)
@@ -129,7 +129,7 @@ class TailScan:
             elif ordinary and parse_single(entry, metadata):
                 self._add_single(ordinal, entry, metadata)
             else:
-                yield from self._examine(ordinal, entry, run.flags)
+                yield from self._examine(ordinal, entry, run.flags, bodies)
             if self.next_ordinal >= yield_at:
                 yield_at = self.next_ordinal + MESSAGES_PER_STEP
                 yield
@@ -150,7 +150,7 @@ class TailScan:
             return
         self.latest.add(key_hash, ordinal, deletes_key(metadata, entry))
 
-    def _examine(self, ordinal: int, entry: bytes, run_flags: int) -> Iterator[None]:
+    def _examine(self, ordinal: int, entry: bytes, run_flags: int, bodies: bool) -> Iterator[None]:
         self.next_ordinal = ordinal + 1
         examined = examine(entry, run_flags)
         metadata = examined.metadata
@@ -165,7 +165,7 @@ class TailScan:
             self.messages += 1
             self._add_chunk(ordinal, metadata)
         else:
-            yield from self._add_batch(ordinal, metadata.num_messages_in_batch, examined)
+            yield from self._add_batch(ordinal, metadata.num_messages_in_batch, examined, bodies)
 
     def _add(self, ordinal: int, key: str | None, deletes: bool) -> None:
         if key is not None:
@@ -184,10 +184,10 @@ class TailScan:
         ):
             self.latest.add(key_hash, ordinal, False)
 
-    def _add_batch(self, ordinal: int, count: int, examined: ExaminedEntry) -> Iterator[None]:
+    def _add_batch(self, ordinal: int, count: int, examined: ExaminedEntry, bodies: bool) -> Iterator[None]:
         found: list[BatchMessage] = []
         try:
-            for message in batch_messages(examined.payload, count):
+            for message in batch_messages(examined.payload, count, bodies):
                 found.append(message)
                 if len(found) % MESSAGES_PER_STEP == 0:
                     yield

@@ -16,11 +16,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from magnetar.common.errors import DataCorruption, EntryUnreadable, LogFull, MagnetarError
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.cold.key_rows import KeyRun
 from magnetar.ledger.compacted import page as pages
 from magnetar.ledger.compacted.batch_parts import without_in_steps
 from magnetar.ledger.compacted.chunk_groups import ChunkGroup
@@ -41,6 +42,7 @@ from magnetar.ledger.compacted.view import PendingGroup, View, ViewSegment
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ReadResult
 from magnetar.ledger.managed_ledger.page_ledger import PageLedger
+from magnetar.ledger.managed_ledger.storage_reads import TailReads
 from pyroaring import BitMap
 
 log = get_logger(__name__)
@@ -66,14 +68,6 @@ DEAD_SETS_BYTES_MAX: Final = 128 << 10
 """Bytes of one dead set, and of all, in the view's metadata value; larger ones are pages of a ledger."""
 
 
-class TailReads(Protocol):
-    """Reads the topic's own entries past the entry cache."""
-
-    async def __call__(
-        self, start: Position, limit: Position, entries_max: int, bytes_max: int
-    ) -> ReadResult: ...
-
-
 NameView = Callable[[View, Sequence[PageLedger]], Awaitable[None]]
 """Names a view with its new ledgers in one transaction; durable on return."""
 
@@ -84,7 +78,7 @@ class CompactionRun:
 
     ctx: ManagedLedgerContext
     topic: str
-    read: TailReads
+    tail: Callable[[], TailReads]
     check_serving: Callable[[], None]
     name: NameView
     settings: CompactionSettings
@@ -155,34 +149,51 @@ class CompactionRun:
         memory_bytes = self.settings.limits.memory_bytes
         at = Position(view.horizon.ledger_id, view.horizon.entry_id + 1)
         while at <= limit:
-            result = await self._read_tail(at, limit, READ_ENTRIES, READ_BYTES)
-            for run in result.runs:
-                tail.take(run)
-                self.progress.entries_read += len(run.entries)
-                for _ in scan.feed(run):
-                    if self.pace.over():
-                        await asyncio.sleep(0)
-            tail.unreadable += len(result.unreadable)
-            if not result.runs and not result.unreadable:
-                break
-            at = result.next
+            if keys := await self._read_keys(at, limit):
+                for each in keys:
+                    await self._feed(tail, each)
+                at = Position(keys[-1].run.ledger_id, keys[-1].run.last_entry_id + 1)
+            else:
+                result = await self._read_tail(at, limit, READ_ENTRIES, READ_BYTES)
+                for run in result.runs:
+                    await self._feed(tail, KeyRun(run, True, run.byte_length))
+                tail.unreadable += len(result.unreadable)
+                if not result.runs and not result.unreadable:
+                    break
+                at = result.next
             if scan.byte_length >= memory_bytes or scan.full:
                 return tail
         tail.horizon = max(tail.horizon, limit)
         return tail
+
+    async def _feed(self, tail: _Tail, keys: KeyRun) -> None:
+        tail.take(keys)
+        self.progress.entries_read += len(keys.run.entries)
+        for _ in tail.scan.feed(keys.run, keys.bodies):
+            if self.pace.over():
+                await asyncio.sleep(0)
+
+    async def _read_keys(self, start: Position, limit: Position) -> Sequence[KeyRun]:
+        await self.pace.turn()
+        self.check_serving()
+        found = await self.tail().read_keys(start, limit)
+        await self._account(sum(each.run.byte_length for each in found))
+        return found
 
     async def _read_tail(
         self, start: Position, limit: Position, entries_max: int, bytes_max: int
     ) -> ReadResult:
         await self.pace.turn()
         self.check_serving()
-        result = await self.read(start, limit, entries_max, bytes_max)
-        size = sum(run.byte_length for run in result.runs)
-        self.progress.bytes_read += size
-        await self.pace.spend(size)
+        result = await self.tail().read(start, limit, entries_max, bytes_max)
+        await self._account(sum(run.byte_length for run in result.runs))
+        return result
+
+    async def _account(self, bytes_read: int) -> None:
+        self.progress.bytes_read += bytes_read
+        await self.pace.spend(bytes_read)
         await self.pace.turn()
         await self._keep()
-        return result
 
     async def _keep(self) -> None:
         for ledger in self.ledgers:
@@ -494,11 +505,14 @@ class _Tail:
         self.unreadable = 0
         self.runs: list[Run] | None = []
 
-    def take(self, run: Run) -> None:
-        """Notes a run that is scanned next."""
-        self.byte_length += run.byte_length
+    def take(self, keys: KeyRun) -> None:
+        """Notes a run that is scanned next; without bodies its entries are read again for the second pass."""
+        run = keys.run
+        self.byte_length += keys.byte_length
         self.horizon = Position(run.ledger_id, run.last_entry_id)
-        if self.runs is not None:
+        if not keys.bodies:
+            self.runs = None
+        elif self.runs is not None:
             self.runs.append(run)
             if self.byte_length > KEPT_BYTES_MAX:
                 self.runs = None

@@ -626,12 +626,8 @@ class _CompactedTopic:
     def creation_id(self) -> int:
         return self._ledger.creation_id
 
-    async def read_tail(
-        self, start: Position, limit: Position, entries_max: int, bytes_max: int
-    ) -> ReadResult:
-        """Reads past the entry cache."""
-        ledger = self._ledger
-        return await storage_reads.read(ledger._reads(), ledger._spans, start, limit, entries_max, bytes_max)
+    def tail(self) -> storage_reads.TailReads:
+        return storage_reads.TailReads(self._ledger._reads(), self._ledger._spans)
 
     def first_position(self) -> Position:
         return self._ledger.first_position()

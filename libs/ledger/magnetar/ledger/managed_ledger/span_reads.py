@@ -15,6 +15,7 @@ from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.ledger.cold.cold_reader import ColdLedgerReader, ObjectsUnavailable
+from magnetar.ledger.cold.key_rows import KeyRun
 from magnetar.ledger.ledger_store import LedgerReader, Run
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, SpanOffload
@@ -56,6 +57,10 @@ class SpanReads:
             if not await self._something_new(span, known):
                 raise
         return await self._read(span, first, last, max_bytes)
+
+    async def read_keys(self, span: LedgerSpan, first: int, last: int) -> list[KeyRun]:
+        """Reads like `ColdStore.read_keys` a ledger that only objects have."""
+        return await self._objects(span).read_keys(first, last)
 
     async def first_not_before(self, span: LedgerSpan, publish_time_ms: int) -> int:
         """Searches like `ColdStore.first_not_before`."""

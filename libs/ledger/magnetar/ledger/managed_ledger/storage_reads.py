@@ -8,10 +8,13 @@ has, or may have, objects: see `span_reads`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from magnetar.common.errors import EntryUnreadable, LedgerError, NoSuchEntry, NoSuchLedger
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.ledger.cold.key_rows import KeyRun
 from magnetar.ledger.ledger_store import Run
 from magnetar.ledger.managed_ledger.context import ReadResult
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
@@ -81,6 +84,32 @@ async def read(
         bytes_max -= sum(run.byte_length for run in found)
         at = Position(at.ledger_id, found[-1].last_entry_id + 1)
     return ReadResult(runs, at, unreadable)
+
+
+@dataclass(frozen=True, slots=True)
+class TailReads:
+    """Reads of a topic's own entries, for its compaction; created for one answer."""
+
+    reads: SpanReads
+    spans: LedgerSpans
+
+    async def read(self, start: Position, limit: Position, entries_max: int, bytes_max: int) -> ReadResult:
+        """Reads as `ManagedLedger.read`, past the entry cache; `limit` is the last readable position."""
+        return await read(self.reads, self.spans, start, limit, entries_max, bytes_max)
+
+    async def read_keys(self, start: Position, limit: Position) -> list[KeyRun]:
+        """Reads some entries from `start` up to `limit` for their keys; empty unless only objects have them,
+        and they can be read there. `read` says why not.
+        """
+        at = self.spans.next_position(Position(start.ledger_id, start.entry_id - 1))
+        if at is None or at > limit or not self.reads.only_in_objects(self.spans.by_id[at.ledger_id]):
+            return []
+        span = self.spans.by_id[at.ledger_id]
+        last = limit.entry_id if at.ledger_id == limit.ledger_id else span.entries - 1
+        try:
+            return await self.reads.read_keys(span, at.entry_id, last)
+        except LedgerError:
+            return []
 
 
 async def find_before_publish_time(

@@ -45,6 +45,7 @@ from magnetar.ledger.managed_ledger.compaction_run import CompactionRun, finish_
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext, ReadResult
 from magnetar.ledger.managed_ledger.intents import delete_ledger_intent, finish_quietly
 from magnetar.ledger.managed_ledger.page_ledger import PageLedger
+from magnetar.ledger.managed_ledger.storage_reads import TailReads
 from magnetar.ledger.managed_ledger.topic_head import TopicHeadKey
 from magnetar.ledger.managed_ledger.view_record import encode_view
 
@@ -66,10 +67,8 @@ class CompactedTopic(Protocol):
     @property
     def creation_id(self) -> int: ...
 
-    async def read_tail(
-        self, start: Position, limit: Position, entries_max: int, bytes_max: int
-    ) -> ReadResult:
-        """Reads the topic's own entries up to `limit`, like `ManagedLedger.read`, past the entry cache."""
+    def tail(self) -> TailReads:
+        """Reads of the topic's own entries past the entry cache, for one call."""
         ...
 
     def first_position(self) -> Position:
@@ -284,7 +283,7 @@ class TopicCompaction:
         run = CompactionRun(
             ctx,
             topic.name,
-            topic.read_tail,
+            topic.tail,
             topic.check_serving,
             self._name,
             settings,

@@ -22,6 +22,7 @@ from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.cold.cold_reader import ColdLedger, ObjectsDamaged, ObjectsUnavailable, Verified
+from magnetar.ledger.cold.key_rows import KeyRun
 from magnetar.ledger.ledger_store import Run
 from prometheus_client import Counter, Histogram
 
@@ -129,6 +130,22 @@ class ColdLedgers:
                 await self._load_ahead(ledger, key)
         READ_ENTRIES.inc(sum(len(run.entries) for run in runs))
         READ_BYTES.inc(sum(run.byte_length for run in runs))
+        return runs
+
+    async def read_keys(self, ledger: ColdLedger, first: int, last: int) -> list[KeyRun]:
+        """See `ColdStore.read_keys`: the rest of a row group."""
+        try:
+            opened = await self._open(ledger)
+            number = opened.manifest.part_of(first)
+            footer = await self._footer(ledger, opened, number)
+            part, group = opened.manifest.parts[number], footer.row_group_of(first)
+            found = await self._in_time(ledger, partial(opened.objects.keys, part, footer, group))
+        except LedgerError as error:
+            self._failed(ledger, error)
+            raise
+        runs = [cut for each in found if (cut := each.slice(first, last)) is not None]
+        READ_ENTRIES.inc(sum(len(each.run.entries) for each in runs))
+        READ_BYTES.inc(sum(each.run.byte_length for each in runs))
         return runs
 
     async def first_not_before(self, ledger: ColdLedger, publish_time_ms: int) -> int:

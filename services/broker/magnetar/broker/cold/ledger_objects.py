@@ -8,7 +8,7 @@ missing or differs from what was verified.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -16,10 +16,12 @@ from typing import Any, Final, TypeVar
 from magnetar.broker.cold.entry_group import EntryGroup
 from magnetar.common.errors import ConfigError, DataCorruption, UnsupportedFormat
 from magnetar.ledger.cold.cold_reader import ColdLedger, ObjectsDamaged, ObjectsUnavailable
+from magnetar.ledger.cold.key_rows import KeyRun
 from magnetar.ledger.cold.layout import MANIFEST_NAME
 from magnetar.ledger.cold.manifest import Manifest, Part
 from magnetar.ledger.cold.objects import NoSuchObject, ObjectStore, ObjectStoreError, open_store
-from magnetar.ledger.cold.part_reader import Footer, PartReader, read_footer
+from magnetar.ledger.cold.part_reader import Footer, PartReader, RowGroup, read_footer
+from magnetar.ledger.ledger_store import Run
 
 T = TypeVar("T")
 
@@ -76,15 +78,20 @@ class LedgerObjects:
             with PartReader(file, footer) as reader:
                 return EntryGroup(reader.read_runs([number]))
 
-        group, expected = self._with_part(part, read), footer.row_groups[number]
-        following = expected.first_entry_id
-        for run in group.runs:
-            if run.ledger_id != self.ledger.ref.id or run.first_entry_id != following:
-                raise self._damaged(part.name, f"entry {following} is missing in row group {number}")
-            following = run.last_entry_id + 1
-        if following != expected.last_entry_id + 1:
-            raise self._damaged(part.name, f"row group {number} ends before entry {expected.last_entry_id}")
+        group = self._with_part(part, read)
+        self._check_complete(group.runs, part, footer.row_groups[number])
         return group
+
+    def keys(self, part: Part, footer: Footer, number: int) -> list[KeyRun]:
+        """Reads the entries of a row group, without messages' bodies where their metadata suffices."""
+
+        def read(file: Any) -> list[KeyRun]:
+            with PartReader(file, footer) as reader:
+                return reader.read_key_runs([number])
+
+        found = self._with_part(part, read)
+        self._check_complete([each.run for each in found], part, footer.row_groups[number])
+        return found
 
     def check_size(self, part: Part) -> None:
         """Checks that the object of a part has the size in the manifest."""
@@ -106,6 +113,17 @@ class LedgerObjects:
         return data
 
     # --- inside ---
+
+    def _check_complete(self, runs: Sequence[Run], part: Part, expected: RowGroup) -> None:
+        following = expected.first_entry_id
+        for run in runs:
+            if run.ledger_id != self.ledger.ref.id or run.first_entry_id != following:
+                raise self._damaged(part.name, f"entry {following} is missing in row group {expected.number}")
+            following = run.last_entry_id + 1
+        if following != expected.last_entry_id + 1:
+            raise self._damaged(
+                part.name, f"row group {expected.number} ends before entry {expected.last_entry_id}"
+            )
 
     def _with_part(self, part: Part, action: Callable[[Any], T]) -> T:
         path = self._path(part)
