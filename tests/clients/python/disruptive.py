@@ -70,8 +70,8 @@ class _Traffic:
 def _consumer(scene: Scene) -> Any:
     """Subscribe, and once more after a timeout.
 
-    Other programs move the same bundle meanwhile. The library's C++ core does not try again when a broker that
-    no longer owns the topic refuses to subscribe: it takes itself for connected
+    Other programs move the same bundle meanwhile. The library's C++ core does not try again when a broker
+    that no longer owns the topic refuses to subscribe: it takes itself for connected
     (https://github.com/apache/pulsar-client-cpp/pull/577).
     """
     try:
