@@ -15,6 +15,7 @@ from magnetar.common.wire.events import (
     SendRejected,
     SendRun,
     SendUnsupported,
+    TransactionalAcks,
     TransactionalSends,
 )
 
@@ -46,6 +47,10 @@ def read_other(command: pb.BaseCommand) -> Flat:
             message_id=[_bare(one) for one in ack.message_id],
             request_id=ack.request_id if ack.HasField("request_id") else None,
         )
+        if ack.HasField("txnid_least_bits") and ack.HasField("txnid_most_bits"):
+            plain.txnid_least_bits, plain.txnid_most_bits = ack.txnid_least_bits, ack.txnid_most_bits
+            if ack == plain:
+                return "ack in a transaction", command
         if ack == plain:
             if len(ack.message_id) == 1 and not ack.HasField("request_id"):
                 return "ack", ack.consumer_id, ack.message_id[0].ledgerId, ack.message_id[0].entryId
@@ -100,6 +105,19 @@ def flatten(events: Iterable[Event]) -> list[Flat]:
                 flat += [
                     ("ack", event.consumer_id, event.ledger_id, entry_id) for entry_id in event.entry_ids
                 ]
+            case TransactionalAcks():
+                taken = [pb.BaseCommand.FromString(encoded) for encoded in event.commands]
+                assert taken
+                assert {each.ack.consumer_id for each in taken} == {event.consumer_id}
+                assert {(each.ack.txnid_most_bits, each.ack.txnid_least_bits) for each in taken} == {
+                    event.txn
+                }
+                answered = [each.ack.request_id for each in taken if each.ack.HasField("request_id")]
+                assert event.request_ids == answered
+                acked = [(one.ledgerId, one.entryId) for each in taken for one in each.ack.message_id]
+                known = [(ledger, entry) for ledger, ids in event.entry_ids.items() for entry in ids]
+                assert sorted(known) == sorted(acked)
+                flat += [("ack in a transaction", each) for each in taken]
             case AckGroup():
                 by_ledger = {ledger_id: sorted(ids) for ledger_id, ids in event.entry_ids.items()}
                 flat.append(("acks", event.consumer_id, event.request_id, by_ledger))

@@ -106,6 +106,21 @@ def ack_groups(draw: st.DrawFn) -> bytes:
     return frame if draw(st.integers(0, 7)) else frames.simple_bytes(draw(odd_forms(frame[8:])))
 
 
+@st.composite
+def transactional_acks(draw: st.DrawFn) -> bytes:
+    """What a client sends that acknowledges one message after the other in transactions."""
+    transactions = draw(st.lists(st.tuples(UINT64, UINT64), min_size=1, max_size=2))
+    entry_ids = draw(st.lists(st.integers(0, 300) | UINT64, min_size=1, max_size=20))
+    parts = []
+    for number, entry_id in enumerate(entry_ids):
+        most, least = draw(st.sampled_from(transactions))
+        fields: dict[str, Any] = {"txnid_least_bits": least, "txnid_most_bits": most}
+        if draw(st.booleans()):
+            fields["request_id"] = number
+        parts.append(ack_frame(draw(st.integers(1, 2)), 3, entry_id, **fields))
+    return b"".join(parts)
+
+
 def ack_group_frame(consumer_id: int, ids: Iterable[tuple[int, int]], **fields: Any) -> bytes:
     """One individual Ack of (ledger id, entry id)."""
     message_id = [{"ledgerId": ledger_id, "entryId": entry_id} for ledger_id, entry_id in ids]
@@ -126,6 +141,8 @@ def odd_acks(draw: st.DrawFn) -> bytes:
     unusual: list[st.SearchStrategy[bytes]] = [
         UINT64.map(lambda request: ack_frame(1, 2, 3, request_id=request)),
         st.just(ack_frame(1, 2, 3, ack_type=1)),
+        st.just(ack_frame(1, 2, 3, txnid_most_bits=1)),
+        st.just(ack_frame(1, 2, 3, txnid_least_bits=1, txnid_most_bits=2, ack_type=1)),
         st.just(ack_frame(1, 2, 3, message_id=[{"ledgerId": 1, "entryId": 2, "ack_set": [5]}])),
         st.just(ack_frame(1, 2, 3, message_id=[{"ledgerId": 1, "entryId": 2, "batch_index": 0}])),
         st.just(ack_frame(1, 2, 3, message_id=[{"ledgerId": 1, "entryId": number} for number in (2, 3)])),
@@ -153,7 +170,9 @@ OTHERS = st.sampled_from(
 )
 
 STREAMS = st.lists(
-    st.one_of(send_series(), send_frames(), ack_series(), ack_groups(), odd_acks(), OTHERS),
+    st.one_of(
+        send_series(), send_frames(), ack_series(), ack_groups(), transactional_acks(), odd_acks(), OTHERS
+    ),
     min_size=1,
     max_size=8,
 ).map(b"".join)

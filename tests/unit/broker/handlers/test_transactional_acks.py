@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from magnetar.broker.handlers.acks import handle_ack
+from magnetar.broker.handlers.acks import handle_ack, handle_transactional_acks
 from magnetar.broker.handlers.client import Client, OpenConsumer
 from magnetar.broker.transaction_config import TransactionConfig
 from magnetar.common.errors import (
@@ -21,6 +22,7 @@ from magnetar.common.errors import (
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire import pulsar_pb2 as pb
+from magnetar.common.wire.events import TransactionalAcks
 from magnetar.ledger.managed_ledger.pending_acks import PendingAck
 from pyroaring import BitMap
 
@@ -80,8 +82,14 @@ class World:
         kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
         command = pb.CommandAck(consumer_id=1, ack_type=kind, message_id=ids, **{**IDS, **fields})
         rest = handle_ack(self.client, command)
-        assert rest is not None
-        asyncio.run(rest)
+        if rest is not None:
+            asyncio.run(rest)
+
+    def ack_together(self, *entry_ids: int, first_request: int = 4) -> bool:
+        """Several commands of one entry each; returns whether they were processed together."""
+        requests = list(range(first_request, first_request + len(entry_ids)))
+        acks = TransactionalAcks(TxnId(3, 7), 1, {1: array("I", entry_ids)}, requests, [b""] * len(requests))
+        return handle_transactional_acks(self.client, acks)
 
     @property
     def only(self) -> PendingAck:
@@ -180,3 +188,41 @@ def test_with_transactions_off_it_is_refused() -> None:
     with pytest.raises(TransactionNotAllowed):
         world.ack(entry(1))
     assert world.subscription.acked == []
+
+
+def test_commands_that_arrive_together_are_one_request_with_an_answer_each() -> None:
+    world = World()
+    assert world.ack_together(1, 5, 5, 300)
+    assert world.only.individual == {1: BitMap([1, 5, 300])}
+    answers = [each.ackResponse for each in world.peer.commands]
+    assert [each.request_id for each in answers] == [4, 5, 6, 7]
+    assert all(
+        (each.consumer_id, each.txnid_most_bits, each.txnid_least_bits) == (1, 3, 7) for each in answers
+    )
+    assert not any(each.HasField("error") for each in answers)
+
+
+def test_a_failed_write_answers_each_of_the_commands() -> None:
+    world = World()
+    world.subscription.error = LogFailed("the disk is full")
+    assert world.ack_together(1, 2)
+    answers = [each.ackResponse for each in world.peer.commands]
+    assert [(each.request_id, each.error) for each in answers] == [
+        (4, pb.PersistenceError),
+        (5, pb.PersistenceError),
+    ]
+
+
+def test_commands_of_which_one_is_refused_are_left_to_be_processed_one_by_one() -> None:
+    world = World()
+    world.subscription.refusal = TransactionConflict("taken")
+    assert not world.ack_together(1, 2)
+    assert world.peer.commands == []
+    assert not World(enabled=False).ack_together(1)
+
+
+def test_commands_of_an_unknown_consumer_are_ignored() -> None:
+    world = World()
+    world.client.consumers.clear()
+    assert world.ack_together(1)
+    assert world.peer.commands == []

@@ -15,6 +15,7 @@ from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import (
     AuthData,
     BaseCommand,
+    CommandAckResponse,
     CommandConsumerStatsResponse,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadataResponse,
@@ -212,6 +213,21 @@ def ack_response(
         txnid_least_bits=None if txn is None else txn.least,
         txnid_most_bits=None if txn is None else txn.most,
     )
+
+
+def ack_responses(consumer_id: int, request_ids: Iterable[int], txn: TxnId) -> bytes:
+    """Answers Acks in a transaction, each with its request id; nothing without request ids."""
+    command = BaseCommand(
+        type=BaseCommand.ACK_RESPONSE,
+        ackResponse=CommandAckResponse(
+            consumer_id=consumer_id, txnid_least_bits=txn.least, txnid_most_bits=txn.most
+        ),
+    )
+    frames: list[bytes] = []
+    for request_id in request_ids:
+        command.ackResponse.request_id = request_id
+        frames.append(encode_command(command))
+    return b"".join(frames)
 
 
 def active_consumer_change(consumer_id: int, is_active: bool) -> bytes:

@@ -73,12 +73,9 @@ class ServerConnection:
                 break
             start = position + SIZES.size
             encoded = buffer[start : start + command_size]
-            if encoded.startswith(ACK_PREFIX):
-                acks = parse_ack_group(encoded)
-                if acks is not None:
-                    events.append(acks)
-                    position = frame_end
-                    continue
+            if encoded.startswith(ACK_PREFIX) and parse_ack_group(encoded, events):
+                position = frame_end
+                continue
             command = parse_command(encoded)
             if command.type == BaseCommand.SEND:
                 body = buffer[start + command_size : frame_end]

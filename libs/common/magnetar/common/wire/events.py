@@ -85,6 +85,23 @@ class AckGroup:
     """None: not answered. Otherwise answered by AckResponse once it is durable."""
 
 
+@dataclass(slots=True, eq=False)
+class TransactionalAcks:
+    """Consecutive individual Acks of one consumer, of whole entries, in the same transaction.
+
+    Each command takes effect, or fails, by itself.
+    """
+
+    txn: TxnId
+    consumer_id: int
+    entry_ids: dict[int, array[int]]
+    """Entry ids by ledger, in any order; may contain duplicates."""
+    request_ids: list[int]
+    """Request ids of the commands that have one."""
+    commands: list[bytes]
+    """The encoded commands."""
+
+
 @dataclass(frozen=True, slots=True)
 class SendRejected:
     """One Send that is not stored; the client gets an error, and the connection stays open."""
@@ -110,4 +127,4 @@ class Command:
     base_command: BaseCommand
 
 
-Event = SendRun | TransactionalSends | AckRun | AckGroup | SendRejected | Command
+Event = SendRun | TransactionalSends | AckRun | AckGroup | TransactionalAcks | SendRejected | Command

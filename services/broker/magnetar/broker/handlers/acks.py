@@ -15,7 +15,7 @@ from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.wire import commands
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.error_codes import code_of
-from magnetar.common.wire.events import AckGroup, AckRun
+from magnetar.common.wire.events import AckGroup, AckRun, TransactionalAcks
 from magnetar.common.wire.pulsar_pb2 import (
     CommandAck,
     CommandRedeliverUnacknowledgedMessages,
@@ -67,6 +67,17 @@ def handle_ack_group(client: Client, acks: AckGroup) -> None:
         opened.subscription.ack_many(ledger_id, entry_ids, opened.consumer)
     if acks.request_id is not None:
         _answer_when_persisted(client, opened, acks.request_id)
+
+
+def handle_transactional_acks(client: Client, acks: TransactionalAcks) -> bool:
+    """Processes individual acknowledgements of whole entries in one transaction; False if each has to be
+    processed by itself.
+    """
+    opened = client.open_consumer(acks.consumer_id)
+    if opened is None:
+        IGNORED_ACKS.labels("unknown consumer").inc(len(acks.commands))
+        return True
+    return transactional_acks.handle_acks_in_transaction(client, opened, acks)
 
 
 def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None] | None:

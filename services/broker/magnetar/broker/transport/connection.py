@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from magnetar.broker.handlers.acks import handle_ack_group, handle_acks
+from magnetar.broker.handlers.acks import handle_ack_group, handle_acks, handle_transactional_acks
 from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.credentials import check_credentials
 from magnetar.broker.handlers.producers import (
@@ -26,9 +26,18 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.runtime.closed_transport import ClosedTransport
 from magnetar.common.security.tls.peer_certificate import peer_certificate
 from magnetar.common.wire import commands
+from magnetar.common.wire.command_parser import parse_command
 from magnetar.common.wire.connection import ServerConnection
 from magnetar.common.wire.error_codes import code_of
-from magnetar.common.wire.events import AckGroup, AckRun, Command, Event, SendRun, TransactionalSends
+from magnetar.common.wire.events import (
+    AckGroup,
+    AckRun,
+    Command,
+    Event,
+    SendRun,
+    TransactionalAcks,
+    TransactionalSends,
+)
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 from prometheus_client import Counter
 
@@ -185,6 +194,10 @@ class Connection(asyncio.Protocol):
                     self._handle(event.base_command)
                 elif isinstance(event, TransactionalSends):
                     handle_transactional_sends(self._client, event)
+                elif isinstance(event, TransactionalAcks):
+                    if not handle_transactional_acks(self._client, event):
+                        for encoded in event.commands:
+                            self._handle(parse_command(encoded))
                 else:
                     handle_rejected_send(self._client, event)
         except ProtocolError as error:
