@@ -13,6 +13,7 @@ from pyroaring import BitMap
 
 _BITS: Final = 32
 _LOW: Final = (1 << _BITS) - 1
+_ACTIONS: Final = tuple(Action)
 
 
 class Outcomes:
@@ -39,7 +40,7 @@ class Outcomes:
     def get(self, txn: TxnId) -> Action | None:
         """Returns how a transaction ended; None if that is not known."""
         most, high, low = txn.most, txn.least >> _BITS, txn.least & _LOW
-        for action in Action:
+        for action in _ACTIONS:
             numbers = self._numbers.get((most, high, action))
             if numbers is not None and low in numbers:
                 return action
