@@ -29,6 +29,10 @@ RECEIVED_BYTES_MAX: Final = 128 * 1024 * 1024
 """Maximum frame size in bytes; a larger frame ends the connection, whatever limit the broker has."""
 
 _OF_PRODUCER: Final = frozenset({"send_receipt", "send_error", "close_producer"})
+_OF_COORDINATOR: Final = frozenset(
+    {"tcClientConnectResponse", "newTxnResponse", "addPartitionToTxnResponse", "endTxnResponse"}
+)
+"""Answers that carry an error in themselves."""
 _OF_CONSUMER: Final = frozenset({"message", "close_consumer", "reachedEndOfTopic", "active_consumer_change"})
 
 
@@ -236,6 +240,10 @@ def _refusal(field: str, command: BaseCommand) -> Refused | None:
         partitions = command.partitionMetadataResponse
         if partitions.response == CommandPartitionedTopicMetadataResponse.Failed:
             return Refused(partitions.error, partitions.message)
+    if field in _OF_COORDINATOR:
+        answer: Any = getattr(command, field)
+        if answer.HasField("error"):
+            return Refused(answer.error, answer.message)
     return None
 
 

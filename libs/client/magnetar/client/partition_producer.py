@@ -22,6 +22,7 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandCloseProducer,
     CommandProducer,
     CompressionType,
+    ProducerAccessMode,
 )
 
 OnSent = Callable[[Sequence[float], MessageId], None]
@@ -43,6 +44,8 @@ class ProducerOptions:
     compression: CompressionType.ValueType = CompressionType.NONE
     name: str = ""
     exclusive: bool = False
+    fencing: bool = False
+    """Exclusive, and shuts out the producer that was exclusive before."""
     public_keys: Mapping[str, bytes] = field(default_factory=dict)
     """RSA public keys (PEM) by name: messages are encrypted for each; none: not encrypted."""
 
@@ -216,7 +219,7 @@ class PartitionProducer(Link):
             epoch=self.opened,
             user_provided_producer_name=bool(self._options.name),
             encrypted=self._encryptor is not None,
-            producer_access_mode="Exclusive" if self._options.exclusive else "Shared",  # type: ignore[arg-type]
+            producer_access_mode=_access_mode(self._options),
         )
         if self._name:
             command.producer_name = self._name
@@ -241,3 +244,9 @@ class PartitionProducer(Link):
     async def _wait(self) -> None:
         self._news.clear()
         await self._news.wait()
+
+
+def _access_mode(options: ProducerOptions) -> ProducerAccessMode.ValueType:
+    if options.fencing:
+        return ProducerAccessMode.ExclusiveWithFencing
+    return ProducerAccessMode.Exclusive if options.exclusive else ProducerAccessMode.Shared

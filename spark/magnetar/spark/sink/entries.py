@@ -13,7 +13,7 @@ from typing import Final
 
 from magnetar.common.wire.varint import encode_varint
 from magnetar.spark.sink.rows import OutgoingRow
-from magnetar.spark.sink.sequence_numbers import RowNumbers
+from magnetar.spark.sink.sequence_numbers import PlainNumbers, RowNumbers
 
 WINDOW_ROWS: Final = 10_000
 WINDOW_BYTES: Final = 8 * 1024 * 1024
@@ -39,6 +39,11 @@ class OutgoingEntry:
         return OutgoingEntry(
             self.topic, rows, self.sequence_ids[first:], sum(row.byte_length for row in rows)
         )
+
+    def after(self, last: int) -> OutgoingEntry:
+        """Return the entry with sequence ids that follow one, in place of those from 0."""
+        ids = [sequence_id + last + 1 for sequence_id in self.sequence_ids]
+        return OutgoingEntry(self.topic, self.rows, ids, self.byte_length)
 
     def only(self, count: int) -> OutgoingEntry:
         """Return the first `count` messages as an entry."""
@@ -78,7 +83,7 @@ def windows(
 def entries_of(
     window: list[OutgoingRow],
     place: Callable[[OutgoingRow], str],
-    numbers: RowNumbers,
+    numbers: RowNumbers | PlainNumbers,
     limits: EntryLimits,
 ) -> list[OutgoingEntry]:
     """The entries of a window in the order of their sequence ids.

@@ -57,8 +57,20 @@ class SinkOptions:
     compression: str = "none"
     """none, zlib, lz4, zstd, snappy."""
 
+    transactions: str = "auto"
+    """on: each task publishes in a transaction, and those of a batch are committed together; off: sequence
+    ids and the broker's deduplication; auto: on where the broker has transactions."""
+
+    transaction_timeout: float = 600.0
+    """Seconds after which the broker aborts what a task has published, unless its batch is committed."""
+
+    commit_topic: str = ""
+    """Topic in which a query notes the transactions of its batches; not set: spark-commits- and the query's
+    id, in the namespace of `topic`."""
+
     deduplication: str = "required"
-    """required: fail where the broker does not deduplicate; none: rows may be published twice."""
+    """Without transactions: required: fail where the broker does not deduplicate; none: rows may be published
+    twice."""
 
     busy_timeout: float = 120.0
     """Seconds for which a task waits until an earlier attempt releases the producer's name."""
@@ -69,6 +81,11 @@ class SinkOptions:
     tls_trust_certs_file: str = ""
     tls_allow_insecure: bool = False
     listener_name: str = ""
+
+    def commits_of(self, query_id: str) -> str:
+        """Return the full name of the topic in which a query notes its commits."""
+        namespace = TopicName.parse(self.topic).namespace if self.topic else "public/default"
+        return self.commit_topic or f"persistent://{namespace}/spark-commits-{query_id}"
 
     @property
     def compression_type(self) -> CompressionType.ValueType:
@@ -91,6 +108,7 @@ _CHOICES: Final = {
     "hashing": tuple(HASHES),
     "batching": ("key", "plain", "none"),
     "value_format": ("raw", "avro", "json"),
+    "transactions": ("auto", "on", "off"),
     "compression": ("none", "lz4", "zlib", "zstd", "snappy"),
     "deduplication": ("required", "none"),
 }
@@ -122,6 +140,11 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             values["topic"] = TopicName.parse(str(values["topic"])).full
         except InvalidName as error:
             wrong.append(f"topic={values['topic']!r}: {error}")
+    if values.get("commit_topic"):
+        try:
+            values["commit_topic"] = TopicName.parse(str(values["commit_topic"])).full
+        except InvalidName as error:
+            wrong.append(f"commit.topic={values['commit_topic']!r}: {error}")
     if values.get("batch_id") is not None and not values.get("query_id"):
         wrong.append("batch.id needs query.id: the two together say what was published before")
     if values.get("value_schema") and values.get("value_format", "raw") == "raw":
@@ -142,7 +165,7 @@ def _value(name: str, text: str) -> object:
         if not text.isascii() or not text.isdigit() or int(text) < least:
             raise ValueError(f"a whole number from {least} on")
         return int(text)
-    if name == "busy_timeout":
+    if name in ("busy_timeout", "transaction_timeout"):
         try:
             seconds = float(text)
         except ValueError:

@@ -13,6 +13,7 @@ from magnetar.client.compression import compress
 from magnetar.client.connection import Connection
 from magnetar.client.errors import ClientError, ConnectionLost, Refused
 from magnetar.client.topic_session import Link
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.wire.frame import Frame, encode_entry, encode_payload_command
 from magnetar.common.wire.producer_options import DEDUPLICATION, NOT_DEDUPLICATED, REQUIRED
@@ -45,6 +46,18 @@ class NameBusy(ClientError):
     retriable: ClassVar[bool] = True
 
 
+class InterruptedInTransaction(ClientError):
+    """The connection ended while messages in a transaction were on their way: the attempt is given up."""
+
+    retriable: ClassVar[bool] = True
+
+
+_IN_DOUBT: Final = (
+    "Messages on their way may be stored or not, and the topic does not deduplicate them: the transaction is "
+    "aborted, and the task has to run again. With deduplication in the namespace the task would go on"
+)
+
+
 @dataclass(slots=True)
 class _Pending:
     sequence_id: int
@@ -63,14 +76,17 @@ class SequencedProducer(Link):
         *,
         deduplicated: bool = True,
         schema: Schema | None = None,
+        txn: TxnId | None = None,
     ) -> None:
         """`deduplicated`: the topic has to be; brokers of Magnetar say so before anything is published.
-        `schema`: of all messages; the broker checks it when the producer opens.
+        `schema`: of all messages; the broker checks it when the producer opens. `txn`: everything is
+        published in this transaction, which the topic has to take part in.
         """
         super().__init__(client, topic)
         self.name = name
         self._deduplicated = deduplicated
         self._schema = schema
+        self._txn = txn
         self._schema_version = b""
         """Version of the schema at the topic, since the producer is open."""
         self.last_sequence_id = -1
@@ -142,6 +158,12 @@ class SequencedProducer(Link):
             pass  # It ends with its connection.
         self._detach(connection)
 
+    def on_lost(self, error: ClientError) -> None:
+        """Reconnects, unless messages could be stored twice by that."""
+        if self._txn is not None and not self._deduplicated and self._pending:
+            self.fail(InterruptedInTransaction(f"{self.topic}: {error}. {_IN_DOUBT}"))
+        super().on_lost(error)
+
     def on_frame(self, field: str, frame: Frame) -> None:
         if field == "send_receipt":
             self._confirm(frame.command.send_receipt.sequence_id)
@@ -172,6 +194,9 @@ class SequencedProducer(Link):
         if self._schema_version:
             metadata.schema_version = self._schema_version
         send = CommandSend(producer_id=self.id, sequence_id=entry.sequence_ids[0])
+        if self._txn is not None:
+            metadata.txnid_most_bits = send.txnid_most_bits = self._txn.most
+            metadata.txnid_least_bits = send.txnid_least_bits = self._txn.least
         if all((row.key, row.key_is_base64) == (first.key, first.key_is_base64) for row in entry.rows):
             if first.key is not None:
                 metadata.partition_key = first.key
@@ -218,6 +243,7 @@ class SequencedProducer(Link):
             epoch=self.opened,
             producer_name=self.name,
             user_provided_producer_name=True,
+            txn_enabled=self._txn is not None,
         )
         if self._schema is not None:
             command.schema.CopyFrom(self._schema)

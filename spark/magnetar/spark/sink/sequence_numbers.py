@@ -109,6 +109,36 @@ class RowNumbers:
         return sequence_id
 
 
+class PlainNumbers:
+    """Counts the rows of a task that publishes in a transaction: what a failed attempt published is aborted,
+    and nothing has to be found again.
+    """
+
+    def __init__(self) -> None:
+        self._row = 0
+        self._checksum = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were numbered."""
+        return self._row
+
+    @property
+    def checksum(self) -> int:
+        """Checksum over all rows so far, in their order."""
+        return self._checksum
+
+    def mix(self, what: bytes) -> None:
+        """Add a routing parameter to the checksum."""
+        self._checksum = zlib.crc32(what, self._checksum)
+
+    def next(self, row: bytes) -> int:
+        """The number of the next row, from 0."""
+        self._checksum = zlib.crc32(row, self._checksum)
+        self._row += 1
+        return self._row - 1
+
+
 class Resumption:
     """Determines which rows of a task an earlier attempt stored, by the last sequence id of its producer
     name.

@@ -13,22 +13,29 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from magnetar.client.client import Client
+from magnetar.client.errors import ClientError
+from magnetar.client.transactions import Transactions
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.naming.txn_id import Action, TxnId
+from magnetar.common.obs.logs import get_logger
+from magnetar.spark.sink.commit_log import TaskCommit
 from magnetar.spark.sink.entries import EntryLimits, OutgoingEntry, entries_of, windows
 from magnetar.spark.sink.errors import WITHOUT_DEDUPLICATION, NotDeduplicated, SinkError
 from magnetar.spark.sink.options import SinkOptions
 from magnetar.spark.sink.producer import SequencedProducer
 from magnetar.spark.sink.routing import HASHES, partition_of
 from magnetar.spark.sink.rows import OutgoingRow, RowEncoder
-from magnetar.spark.sink.sequence_numbers import NONE_YET, Numbering, Resumption, RowNumbers
+from magnetar.spark.sink.sequence_numbers import NONE_YET, Numbering, PlainNumbers, Resumption, RowNumbers
 from magnetar.spark.sink.value_schema import ValueSchema, value_encoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -49,6 +56,8 @@ class Written:
 
     published: int
     found: int
+    commit: TaskCommit | None = None
+    """What is to be committed; None without transactions, and without rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +82,19 @@ def write_rows(
     options: SinkOptions,
     identity: TaskIdentity,
     schema: ValueSchema | None = None,
+    *,
+    in_transaction: bool = False,
 ) -> Written:
     """Publish the rows of a task; returns once all are durable. `schema` is that of the column value.
+    `in_transaction`: in one that the driver commits, and that is aborted here if the task fails.
 
     Raises SinkError, ClientError, RowsDiffer.
     """
     encoder = RowEncoder(options.topic, None if schema is None else value_encoder(schema))
-    numbers = RowNumbers(identity.numbering, identity.batch)
+    numbers = PlainNumbers() if in_transaction else RowNumbers(identity.numbering, identity.batch)
     limits = EntryLimits(options.batching, options.batch_messages_max, options.batch_bytes_max)
     with _Loop() as loop:
-        publishing = loop.run(_opened(options, identity, schema))
+        publishing = loop.run(_opened(options, identity, schema, in_transaction))
         under_way: Future[None] | None = None
         try:
             places = _Places(loop, publishing, options, identity, numbers)
@@ -94,7 +106,11 @@ def write_rows(
                 under_way = loop.start(publishing.publish(entries))
             if under_way is not None:
                 under_way.result()
-            return loop.run(publishing.finish())
+            written = loop.run(publishing.finish())
+            if isinstance(numbers, PlainNumbers) and publishing.txn is not None:
+                commit = TaskCommit(identity.partition, publishing.txn, numbers.rows, numbers.checksum)
+                return replace(written, commit=commit)
+            return written
         finally:
             if under_way is not None:
                 under_way.cancel()
@@ -133,7 +149,7 @@ class _Places:
         publishing: Publishing,
         options: SinkOptions,
         identity: TaskIdentity,
-        numbers: RowNumbers,
+        numbers: RowNumbers | PlainNumbers,
     ) -> None:
         self._loop = loop
         self._publishing = publishing
@@ -157,7 +173,8 @@ class _Places:
 @dataclass(slots=True)
 class _Partition:
     producer: SequencedProducer
-    resumption: Resumption
+    resumption: Resumption | None
+    """None in a transaction: nothing of an earlier attempt is there."""
     checked: bool
     """Whether the broker is known to deduplicate it."""
 
@@ -178,8 +195,14 @@ class Publishing:
         options: SinkOptions,
         identity: TaskIdentity,
         schema: ValueSchema | None = None,
+        *,
+        in_transaction: bool = False,
     ) -> None:
         self._client = client
+        self._transactions = Transactions(client) if in_transaction else None
+        self.txn: TxnId | None = None
+        """The transaction of this attempt, from its first row on."""
+        self._finished = False
         self._schema = schema
         self._options = options
         self._identity = identity
@@ -194,6 +217,10 @@ class Publishing:
         """Send what is not stored of these, in order. Raises SinkError, ClientError, RowsDiffer."""
         for entry in entries:
             partition = self._open.get(entry.topic) or await self._opened(entry.topic)
+            if partition.resumption is None:
+                self._counts.published += len(entry.rows)
+                await partition.producer.send(entry.after(partition.producer.last_sequence_id))
+                continue
             if not partition.checked:
                 await self._check(partition, entry)
             stored = partition.resumption.stored(entry.sequence_ids)
@@ -209,13 +236,20 @@ class Publishing:
     async def finish(self) -> Written:
         """Wait until everything is durable. Raises ClientError, RowsDiffer."""
         for partition in self._open.values():
-            partition.resumption.finish()
+            if partition.resumption is not None:
+                partition.resumption.finish()
         for partition in self._open.values():
             await partition.producer.flushed()
+        self._finished = True
         return Written(self._counts.published, self._counts.found)
 
     async def close(self) -> None:
         await asyncio.gather(*(partition.producer.close() for partition in self._open.values()))
+        if self._transactions is not None and self.txn is not None and not self._finished:
+            try:
+                await self._transactions.end(self.txn, Action.ABORT)
+            except ClientError as error:
+                log.warning("transaction not aborted, it times out", txn=str(self.txn), error=str(error))
         await self._client.close()
 
     async def _opened(self, topic: str) -> _Partition:
@@ -224,6 +258,10 @@ class Publishing:
                 f"a task writes to more than {PRODUCERS_MAX} topics or partitions: repartition the rows by "
                 "their topic and key before the write"
             )
+        if self._transactions is not None:
+            producer = await self._in_transaction(self._transactions, topic)
+            partition = self._open[topic] = _Partition(producer, None, checked=True)
+            return partition
         producer = await self._connected(topic)
         try:
             resumption = self._resumption(producer)
@@ -239,14 +277,31 @@ class Publishing:
         partition = self._open[topic] = _Partition(producer, resumption, checked)
         return partition
 
-    async def _connected(self, topic: str) -> SequencedProducer:
+    async def _in_transaction(self, transactions: Transactions, topic: str) -> SequencedProducer:
+        """Opens a producer whose topic takes part in the transaction; publishing to a topic that deduplicates
+        goes on after a lost connection.
+        """
+        if self.txn is None:
+            self.txn = await transactions.begin(self._options.transaction_timeout)
+        await transactions.add_topics(self.txn, [topic])
+        try:
+            return await self._connected(topic, self.txn, deduplicated=True)
+        except NotDeduplicated:
+            return await self._connected(topic, self.txn, deduplicated=False)
+
+    async def _connected(
+        self, topic: str, txn: TxnId | None = None, *, deduplicated: bool | None = None
+    ) -> SequencedProducer:
+        if deduplicated is None:
+            deduplicated = self._options.deduplication != "none"
         producer = SequencedProducer(
             self._client,
             topic,
             self._identity.producer_name,
             self._options.compression_type,
-            deduplicated=self._options.deduplication != "none",
+            deduplicated=deduplicated,
             schema=None if self._schema is None else self._schema.wire(),
+            txn=txn,
         )
         factor = EARLIER_TRY_FACTOR if self._identity.attempt else 1
         await producer.open_when_free(self._options.busy_timeout * factor)
@@ -279,5 +334,8 @@ class Publishing:
         self._counts.found -= 1
 
 
-async def _opened(options: SinkOptions, identity: TaskIdentity, schema: ValueSchema | None) -> Publishing:
-    return Publishing(Client(options.client_options()), options, identity, schema)
+async def _opened(
+    options: SinkOptions, identity: TaskIdentity, schema: ValueSchema | None, in_transaction: bool
+) -> Publishing:
+    client = Client(options.client_options())
+    return Publishing(client, options, identity, schema, in_transaction=in_transaction)

@@ -2,6 +2,11 @@
 
 What Spark may do to a write, and what becomes of it:
 
+Where the broker has transactions, each task publishes in one of its own, which it aborts when it fails. The
+driver writes down which transactions make up the batch, and commits them (`batch_commit`): rows appear when
+their batch is committed, and a batch that is run again is committed once, whatever order its rows have.
+Without transactions:
+
 - *A task is tried again* (its process died, say): the same producer name and sequence ids, so that the broker
   drops what the first try has stored.
 - *A task runs twice at once* (speculation, or an executor that was given up and lives): the second one waits
@@ -25,10 +30,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from magnetar.common.obs.logs import get_logger
+from magnetar.spark.sink.commit_log import TaskCommit
 from magnetar.spark.sink.errors import SinkError
 from magnetar.spark.sink.options import SinkOptions, parse_sink_options
 from magnetar.spark.sink.rows import check_columns
 from magnetar.spark.sink.sequence_numbers import BATCHES, ONE_BATCH
+from magnetar.spark.sink.transactions import abort_tasks, commit_tasks, use_transactions
 from magnetar.spark.sink.value_schema import ValueSchema, value_schema
 from magnetar.spark.sink.write_task import TaskIdentity, write_rows
 from pyspark.sql.datasource import (
@@ -55,27 +62,33 @@ class TaskWritten(WriterCommitMessage):
 
     published: int
     found: int
+    query_id: str = ""
+    commit: TaskCommit | None = None
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicWriter:
     """Implements `DataSource.writer`. Raises BadOption, BadColumns, SinkError."""
     parsed, values = _checked(options, schema, overwrite)
     # Made once for a write, on the driver: all tries of its tasks have the same.
-    return TopicWriter(parsed, parsed.query_id or uuid.uuid4().hex, values)
+    return TopicWriter(parsed, parsed.query_id or uuid.uuid4().hex, values, use_transactions(parsed))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicStreamWriter:
     """Implements `DataSource.streamWriter`. Raises BadOption, BadColumns, SinkError."""
-    return TopicStreamWriter(*_checked(options, schema, overwrite))
+    parsed, values = _checked(options, schema, overwrite)
+    return TopicStreamWriter(parsed, values, use_transactions(parsed))
 
 
 class TopicWriter(DataSourceArrowWriter):
     """`df.write.format("magnetar").mode("append")`."""
 
-    def __init__(self, options: SinkOptions, query_id: str, values: ValueSchema | None) -> None:
+    def __init__(
+        self, options: SinkOptions, query_id: str, values: ValueSchema | None, transactions: bool
+    ) -> None:
         self._options = options
         self._query_id = query_id
         self._values = values
+        self._transactions = transactions
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of one task."""
@@ -88,22 +101,27 @@ class TopicWriter(DataSourceArrowWriter):
             BATCHES if numbered else ONE_BATCH,
             task.attemptNumber(),
         )
-        written = write_rows(iterator, self._options, identity, self._values)
-        return TaskWritten(written.published, written.found)
+        return _write(iterator, self._options, identity, self._values, self._transactions)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._transactions:
+            commit_tasks(self._options, self._query_id, self._options.batch_id, _commits(messages))
         _log_written(self._query_id, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _log_aborted(self._query_id, messages)
+        if self._transactions:
+            abort_tasks(self._options, _commits(messages))
+        else:
+            _log_aborted(self._query_id, messages)
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("magnetar")`."""
 
-    def __init__(self, options: SinkOptions, values: ValueSchema | None) -> None:
+    def __init__(self, options: SinkOptions, values: ValueSchema | None, transactions: bool) -> None:
         self._options = options
         self._values = values
+        self._transactions = transactions
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of one task of a micro-batch."""
@@ -121,14 +139,18 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             BATCHES,
             task.attemptNumber(),
         )
-        written = write_rows(iterator, self._options, identity, self._values)
-        return TaskWritten(written.published, written.found)
+        return _write(iterator, self._options, identity, self._values, self._transactions)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if self._transactions and (query_id := _query_of(messages)):
+            commit_tasks(self._options, query_id, batchId, _commits(messages))
         _log_written(f"batch {batchId}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _log_aborted(f"batch {batchId}", messages)
+        if self._transactions:
+            abort_tasks(self._options, _commits(messages))
+        else:
+            _log_aborted(f"batch {batchId}", messages)
 
 
 def _checked(
@@ -145,6 +167,28 @@ def _checked(
         return parsed, None
     kind = next(field.dataType for field in schema.fields if field.name.lower() == "value")
     return parsed, value_schema(parsed.value_format, parsed.value_schema, kind)
+
+
+def _write(
+    rows: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    identity: TaskIdentity,
+    values: ValueSchema | None,
+    transactions: bool,
+) -> TaskWritten:
+    written = write_rows(rows, options, identity, values, in_transaction=transactions)
+    return TaskWritten(written.published, written.found, identity.query_id, written.commit)
+
+
+def _commits(messages: list[WriterCommitMessage | None]) -> list[TaskCommit]:
+    """Returns what the tasks have to be committed."""
+    told = [message.commit for message in messages if isinstance(message, TaskWritten)]
+    return [each for each in told if each is not None]
+
+
+def _query_of(messages: list[WriterCommitMessage | None]) -> str:
+    """Returns the query's id, which Spark tells tasks alone; empty without tasks."""
+    return next((message.query_id for message in messages if isinstance(message, TaskWritten)), "")
 
 
 def _task() -> TaskContext:

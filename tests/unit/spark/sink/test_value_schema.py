@@ -199,6 +199,6 @@ def test_columns_of_any_type_need_a_format() -> None:
 
 
 def test_the_schema_of_a_write_is_made_on_the_driver() -> None:
-    writer = batch_writer({"topic": "t", "value.format": "avro"}, frame(ORDER), False)
+    writer = batch_writer({"topic": "t", "transactions": "off", "value.format": "avro"}, frame(ORDER), False)
     assert writer._values == value_schema("avro", "", ORDER)
-    assert batch_writer({"topic": "t"}, frame(StringType()), False)._values is None
+    assert batch_writer({"topic": "t", "transactions": "off"}, frame(StringType()), False)._values is None
