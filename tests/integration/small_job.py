@@ -19,6 +19,7 @@ from magnetar.ledger.cold.part_writer import PartInfo, PartWriter
 from magnetar.ledger.cold.rows import rows_of
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.offload_reads import read_runs
+from pyroaring import BitMap
 
 from tests.integration.harness import temporary_directory
 
@@ -27,6 +28,10 @@ RUNS_AT_ONCE: Final = 8 << 20
 
 def offload(channel: OffloadChannel, topic: str, location: str, ledger: Ledger) -> ColdLedger:
     """One ledger, from Begin to Complete, in one part."""
+    described = channel.find(topic, ledger.ledger_id)
+    assert described is not None
+    assert not described.held
+    aborted = BitMap.deserialize(described.aborted) if described.aborted else BitMap()
     attempt = os.urandom(16)
     begun = channel.begin(topic, ledger.creation_id, ledger.ledger_id, attempt)
     ref = LedgerRef(begun.ledger_id, begun.ledger_key)
@@ -40,7 +45,7 @@ def offload(channel: OffloadChannel, topic: str, location: str, ledger: Ledger) 
             writer = PartWriter(file, info)
             read = read_runs(channel, topic, ref, 0, begun.last_entry_id, sleep=time.sleep)
             for runs in _lots(read):
-                rows = rows_of(runs, partition=partition)
+                rows = rows_of(runs, partition=partition, aborted=aborted)
                 latest = max(latest, rows.max_publish_time_ms)
                 first_index = runs[0].first_index if first_index < 0 else first_index
                 writer.write(rows)
