@@ -12,6 +12,7 @@ from typing import Final
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
+from magnetar.ledger.cold.aborted_entries import decode_aborted
 from magnetar.ledger.cold.cold_reader import ColdLedger
 from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest, part_name
 from magnetar.ledger.cold.objects import open_store
@@ -19,7 +20,6 @@ from magnetar.ledger.cold.part_writer import PartInfo, PartWriter
 from magnetar.ledger.cold.rows import rows_of
 from magnetar.ledger.ledger_store import LedgerRef, Run
 from magnetar.ledger.offload_reads import read_runs
-from pyroaring import BitMap
 
 from tests.integration.harness import temporary_directory
 
@@ -31,7 +31,7 @@ def offload(channel: OffloadChannel, topic: str, location: str, ledger: Ledger) 
     described = channel.find(topic, ledger.ledger_id)
     assert described is not None
     assert not described.held
-    aborted = BitMap.deserialize(described.aborted) if described.aborted else BitMap()
+    aborted = decode_aborted(described.aborted)
     attempt = os.urandom(16)
     begun = channel.begin(topic, ledger.creation_id, ledger.ledger_id, attempt)
     ref = LedgerRef(begun.ledger_id, begun.ledger_key)

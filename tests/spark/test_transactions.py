@@ -68,7 +68,7 @@ def payloads(frame: DataFrame) -> list[bytes]:
 
 
 def by_ledger(ran: Ran) -> list[dict[str, Any]]:
-    """What a job says of ledgers, in their order; it says so as they end."""
+    """Ledgers that a job reported, in their order; it reports them as they end."""
     return sorted(
         (each for each in ran.records if "ledgerId" in each), key=lambda each: int(each["ledgerId"])
     )
@@ -79,6 +79,7 @@ def queried(sql: str) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
+@pytest.mark.full
 def test_committed_messages_are_read_by_everyone_and_no_others_wherever_they_are(
     spark: SparkSession,
     new_server: Callable[..., SparkServer],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magnetar.common.offload.offload_pb2 import Ledger
-from pyroaring import BitMap
+from magnetar.ledger.cold.aborted_entries import AbortedEntries, decode_aborted
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class LedgerSource:
     aborted: bytes | None = None
     """Entries of aborted transactions, as in `Ledger.aborted`; None: not known, and none may be read."""
 
-    def aborted_entries(self) -> BitMap | None:
+    def aborted_entries(self) -> AbortedEntries | None:
         """Returns the ids of the entries of aborted transactions, for `cold.rows`; None if not known."""
         if self.aborted is None:
             return None
-        return BitMap.deserialize(self.aborted) if self.aborted else BitMap()
+        return decode_aborted(self.aborted)
 
 
 def hot_source(service: ServiceAddress, topic: str, ledger: Ledger) -> LedgerSource:

@@ -25,6 +25,7 @@ from magnetar.common.errors import (
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.client_calls import Described
 from magnetar.common.offload.offload_pb2 import Ledger
+from magnetar.ledger.cold.aborted_entries import AbortedEntries
 from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
 from magnetar.ledger.cold.objects import NoSuchObject
 from magnetar.ledger.cold.rows import Rows, rows_in_pieces
@@ -40,7 +41,6 @@ from magnetar.spark.source.reading_plan import (
     cold_ledger,
     cold_ranges,
 )
-from pyroaring import BitMap
 
 log = get_logger(__name__)
 
@@ -80,7 +80,7 @@ class ReadContext:
 
 
 def run_tables(
-    runs: Iterable[Run], partition: int, columns: Sequence[str], aborted: BitMap | None = None
+    runs: Iterable[Run], partition: int, columns: Sequence[str], aborted: AbortedEntries | None = None
 ) -> Iterator[tuple[Any, int]]:
     """Entries of one ledger as pyarrow.Tables of these columns, each with its last entry.
 

@@ -15,6 +15,7 @@ from magnetar.common.wire.batch import payload_offset
 from magnetar.common.wire.checksum import crc32c_from
 from magnetar.common.wire.frame import ENTRY_HEADER_BYTES
 from magnetar.common.wire.pulsar_pb2 import NONE, CompressionType, MessageMetadata, SingleMessageMetadata
+from magnetar.ledger.cold.aborted_entries import AbortedEntries
 from magnetar.ledger.cold.columns import COLUMNS
 from magnetar.ledger.cold.entry_envelope import encode_envelope
 from magnetar.ledger.cold.entry_parsing import batch_parts, parse_stored, unknown_compression
@@ -36,7 +37,6 @@ from magnetar.ledger.cold.metadata_values import (
 )
 from magnetar.ledger.ledger_store import RUN_MARKER, RUN_TXN, Run
 from magnetar.ledger.payload_codecs import decompress
-from pyroaring import BitMap
 
 ENTRY_ROWS_MAX: Final = 100_000
 """Maximum rows of a batch; a larger batch becomes one raw row, since a few hundred compressed bytes can hold
@@ -73,7 +73,7 @@ class EntryRows:
     )
 
     def __init__(
-        self, partition: int, *, exact: bool, rebuilt_bytes_max: int, aborted: BitMap | None
+        self, partition: int, *, exact: bool, rebuilt_bytes_max: int, aborted: AbortedEntries | None
     ) -> None:
         self._partition = partition
         self._aborted = aborted

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from magnetar.common.wire.checksum import crc32c
+from magnetar.ledger.cold.aborted_entries import AbortedEntries
 from magnetar.ledger.cold.columns import COLUMN_NAMES
 from magnetar.ledger.cold.entry_rebuild import runs_of as runs_of
 from magnetar.ledger.cold.entry_rows import EntryRows
 from magnetar.ledger.ledger_store import Run
-from pyroaring import BitMap
 
 REBUILT_BYTES_MAX: Final = 1 << 20
 """Size in bytes that every client accepts: maxMessageSize is 5 MiB by default, and may have been higher when
@@ -78,7 +78,7 @@ def rows_in_pieces(
     partition: int,
     exact: bool = False,
     rebuilt_bytes_max: int = REBUILT_BYTES_MAX,
-    aborted: BitMap | None = None,
+    aborted: AbortedEntries | None = None,
 ) -> Iterator[Rows]:
     """Yields `rows_of` in pieces of whole entries, so that memory is limited whatever the entries contain.
 
@@ -108,7 +108,7 @@ def rows_of(
     partition: int,
     exact: bool = False,
     rebuilt_bytes_max: int = REBUILT_BYTES_MAX,
-    aborted: BitMap | None = None,
+    aborted: AbortedEntries | None = None,
 ) -> Rows:
     """Returns the rows of ordered runs of one ledger; `partition` is -1 if the topic is not a partition.
 

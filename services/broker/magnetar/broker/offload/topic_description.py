@@ -1,7 +1,7 @@
 """Descriptions of topics: closed ledgers from metadata, the open ledger from the topic's owner.
 
 The owner also tells what transactions mean for readers: how far ledgers can be read, and the entries that are
-aborted. Whoever reads entries leaves those out.
+aborted, which callers leave out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_pb2 import DescribeRequest, DescribeResponse, Ledger
 from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.common.wire.pulsar_pb2 import Schema
+from magnetar.ledger.cold.aborted_entries import encode_aborted
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, TopicLedgers
@@ -157,8 +158,8 @@ def _tell_transactions(message: Ledger, owned: ManagedLedger) -> None:
     message.transactions_told = True
     transactions = owned.transactions
     aborted = None if transactions is None else transactions.aborted.get(message.ledger_id)
-    if aborted:
-        message.aborted = aborted.serialize()
+    if aborted is not None:
+        message.aborted = encode_aborted(aborted)
 
 
 def _closed(found: TopicLedgers) -> list[_Told]:
