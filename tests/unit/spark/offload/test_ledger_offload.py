@@ -133,6 +133,17 @@ def test_a_ledger_that_a_transaction_holds_back_is_left_as_it_is(world: World) -
     assert not world.objects
 
 
+def test_without_an_answer_of_the_owner_nothing_begins(world: World) -> None:
+    class Unheard(WorldService):
+        def find(self, topic: str, ledger_id: int) -> Ledger | None:
+            raise OffloadTimedOut("no answer")
+
+    outcome = offloader_with(world, service=Unheard(world)).offload(wanted(world))
+    assert (outcome.result, outcome.reason) == (Result.FAILED, "no answer")
+    assert (state(world).state, state(world).failures) == (Offload.WANTED, 0)
+    assert not world.objects
+
+
 def test_tasks_know_the_aborted_entries_as_the_owner_says_them(world: World) -> None:
     class Owner(WorldService):
         def find(self, topic: str, ledger_id: int) -> Ledger | None:
