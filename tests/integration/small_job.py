@@ -12,6 +12,7 @@ from typing import Final
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
+from magnetar.ledger.cold.aborted_entries import decode_aborted
 from magnetar.ledger.cold.cold_reader import ColdLedger
 from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest, part_name
 from magnetar.ledger.cold.objects import open_store
@@ -27,6 +28,10 @@ RUNS_AT_ONCE: Final = 8 << 20
 
 def offload(channel: OffloadChannel, topic: str, location: str, ledger: Ledger) -> ColdLedger:
     """One ledger, from Begin to Complete, in one part."""
+    described = channel.find(topic, ledger.ledger_id)
+    assert described is not None
+    assert not described.held
+    aborted = decode_aborted(described.aborted)
     attempt = os.urandom(16)
     begun = channel.begin(topic, ledger.creation_id, ledger.ledger_id, attempt)
     ref = LedgerRef(begun.ledger_id, begun.ledger_key)
@@ -40,7 +45,7 @@ def offload(channel: OffloadChannel, topic: str, location: str, ledger: Ledger) 
             writer = PartWriter(file, info)
             read = read_runs(channel, topic, ref, 0, begun.last_entry_id, sleep=time.sleep)
             for runs in _lots(read):
-                rows = rows_of(runs, partition=partition)
+                rows = rows_of(runs, partition=partition, aborted=aborted)
                 latest = max(latest, rows.max_publish_time_ms)
                 first_index = runs[0].first_index if first_index < 0 else first_index
                 writer.write(rows)

@@ -37,7 +37,7 @@ from magnetar.spark.jobs.job_run import (
     with_progress,
 )
 from magnetar.spark.jobs.parquet_comparison import CompareTask, Comparison, compare_part, gone_meanwhile
-from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
+from magnetar.spark.ledgers.ledger_source import ServiceAddress, hot_source
 from magnetar.spark.ledgers.service_channel import open_channel
 from magnetar.spark.offload.options import service_of
 from magnetar.spark.source.cold_parts import read_manifests
@@ -143,8 +143,7 @@ def plan(ledgers: Sequence[Ledger], service: ServiceAddress, found: Verified) ->
             source = None
             found.objects_only += 1
         else:
-            bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
-            source = LedgerSource(service, ledger.topic, ledger.ledger_id, ledger.ledger_key, bookies)
+            source = hot_source(service, ledger.topic, ledger)
             found.ledgers += 1
         if isinstance(manifest, MagnetarError):
             if gone_meanwhile(service, ledger.topic, ledger.ledger_id, state.path, manifest):

@@ -219,7 +219,9 @@ class BookieNode:
             self.disk, self._own = self._own, None
         elif outage == "wipe":
             self.disk = SimDisk(dead.capacity)
-            self.image = None  # a copy of the directory that was replaced is refused until an operator decides
+            self.image = (
+                None  # a copy of the directory that was replaced is refused until an operator decides
+            )
         elif outage == "roll back" and self.image is not None and self.may_roll_back():
             self.disk = self.image.disk.crash(self._cluster.rng)
         else:

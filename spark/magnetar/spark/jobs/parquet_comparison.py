@@ -21,6 +21,7 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_errors import may_pass
 from magnetar.common.offload.offload_refusals import OnlyCopy
 from magnetar.ledger.cold.arrow_values import values_of
+from magnetar.ledger.cold.entry_rows import ABORTED
 from magnetar.ledger.cold.layout import Part
 from magnetar.ledger.cold.objects import NoSuchObject, ObjectStore, open_store
 from magnetar.ledger.cold.part_reader import PartReader
@@ -146,6 +147,8 @@ def _fetch(store: ObjectStore, task: CompareTask, path: Path, found: Comparison)
 
 def compare_rows(reader: PartReader, entries: Entries, task: CompareTask, found: Comparison) -> None:
     """The rows of every row group against those of the same entries. Raises DataCorruption, StorageError."""
+    assert task.source is not None, "there are entries to compare with"
+    aborted = task.source.aborted_entries()
     partition = TopicName.parse(task.topic).partition_index
     expected = task.part.first_entry_id
     for group in reader.footer.row_groups:
@@ -155,7 +158,7 @@ def compare_rows(reader: PartReader, entries: Entries, task: CompareTask, found:
         table = reader.read_table([group.number])
         strange = set(table["entry_id"].unique().to_pylist())
         for runs in entries.read(group.first_entry_id, group.last_entry_id):
-            for live in rows_in_pieces(runs, partition=partition, exact=task.exact):
+            for live in rows_in_pieces(runs, partition=partition, exact=task.exact, aborted=aborted):
                 strange.difference_update(range(live.first_entry_id, live.last_entry_id + 1))
                 _compare_piece(table, live, runs, found)
         for entry_id in sorted(strange):
@@ -203,7 +206,12 @@ def _compare_entry(
 ) -> None:
     if stored == live:
         return
-    if len(stored) == 1 and stored[0]["raw_reason"] is not None and stored[0]["raw_entry"] == body:
+    raw_reason = stored[0]["raw_reason"] if len(stored) == 1 else None
+    if (
+        raw_reason not in (None, ABORTED)
+        and stored[0]["raw_entry"] == body
+        and live[0]["raw_reason"] != ABORTED
+    ):
         return  # Kept raw where it was offloaded, and decoded by this release.
     if not stored:
         found.differ(f"entry {entry_id} is in the ledger and not in the object")

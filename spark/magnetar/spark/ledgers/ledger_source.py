@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from magnetar.common.offload.offload_pb2 import Ledger
+from magnetar.ledger.cold.aborted_entries import AbortedEntries, decode_aborted
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
@@ -29,3 +32,19 @@ class LedgerSource:
     ledger_key: int
     bookies: bytes = b""
     """A `Bookies` of magnetar.offload.v1; empty: brokers read the entries out."""
+    aborted: bytes | None = None
+    """Entries of aborted transactions, as in `Ledger.aborted`; None: not known, and none may be read."""
+
+    def aborted_entries(self) -> AbortedEntries | None:
+        """Returns the ids of the entries of aborted transactions, for `cold.rows`; None if not known."""
+        if self.aborted is None:
+            return None
+        return decode_aborted(self.aborted)
+
+
+def hot_source(service: ServiceAddress, topic: str, ledger: Ledger) -> LedgerSource:
+    """Returns the address of a described ledger outside objects."""
+    on_bookies = ledger.closed_ms != 0 and ledger.HasField("bookies")
+    bookies = ledger.bookies.SerializeToString() if on_bookies else b""
+    aborted = ledger.aborted if ledger.transactions_told else None
+    return LedgerSource(service, topic, ledger.ledger_id, ledger.ledger_key, bookies, aborted)

@@ -22,7 +22,7 @@ from magnetar.spark.native.value_column import with_value
 from magnetar.spark.rows.columns import ENCRYPTION_KEYS, TOPIC, TYPES, VALUE, chosen
 from magnetar.spark.rows.values import ValuePlan
 from magnetar.spark.source.cold_parts import read_manifest
-from magnetar.spark.source.frame_batches import MARKER
+from magnetar.spark.source.frame_batches import NO_MESSAGES
 from magnetar.spark.source.private_keys import key_directory
 from magnetar.spark.source.read_task import value_plan
 from magnetar.spark.source.reading_plan import (
@@ -242,7 +242,7 @@ def _cold(
     names: Sequence[str],
 ) -> DataFrame:
     stored = _rows(spark, files, [path for each in files for path in each.paths])
-    stored = stored.where(f.col("raw_reason").isNull() | (f.col("raw_reason") != MARKER))
+    stored = stored.where(f.col("raw_reason").isNull() | ~f.col("raw_reason").isin(*NO_MESSAGES))
     earlier = [path for each in files for path in each.earlier]
     alone = len(files) == 1
     if options.chunks == "join":

@@ -1,6 +1,6 @@
 """Offload of one ledger: begin, write, verify, commit; or fail, so that the next job takes it.
 
-    Begin -> sizes of some entries -> parts -> manifest -> everything read back and compared -> Complete
+    ask the owner -> Begin -> sizes of some entries -> parts -> manifest -> all read back -> Complete
 
 Steps before Complete can be lost at any time: the objects are in a directory of this attempt and are not read
 before Complete. Failures are reported with Fail. An attempt that can call neither, because it died or no
@@ -22,7 +22,7 @@ from magnetar.common.offload.offload_errors import may_pass
 from magnetar.common.offload.offload_pb2 import CompleteRequest, Ledger
 from magnetar.ledger.cold.layout import FORMAT_VERSION, MANIFEST_NAME, Manifest, part_name
 from magnetar.ledger.cold.marker import claim
-from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
+from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress, hot_source
 from magnetar.spark.offload.heartbeats import Beating, Heartbeats
 from magnetar.spark.offload.outcomes import Attempt, Outcome, Result, Watcher
 from magnetar.spark.offload.part_plan import PART_BYTES, PartRange, entries_to_measure, plan_parts
@@ -47,6 +47,10 @@ REASON_CHARS_MAX = 1_000
 
 class Service(Protocol):
     """The driver's calls to brokers. Raises MagnetarError; a retriable one may be tried again."""
+
+    def find(self, topic: str, ledger_id: int) -> Ledger | None:
+        """The ledger as the topic's owner describes it; None if the topic no longer has it."""
+        ...
 
     def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger: ...
 
@@ -117,6 +121,17 @@ class Offloader:
     def _offload(self, wanted: Ledger, attempt: Attempt) -> Outcome:
         outcome = Outcome(topic=attempt.topic, ledger_id=attempt.ledger_id, result=Result.TAKEN)
         try:
+            # Before Begin: a ledger that cannot be offloaded yet is left as it is. Transactions of entries
+            # that can be read have ended, so what the owner says of them stays true.
+            found = self.patience.call(lambda: self.service.find(wanted.topic, wanted.ledger_id))
+        except MagnetarError as error:
+            result = Result.FAILED if may_pass(error) else Result.TAKEN
+            return replace(outcome, result=result, reason=str(error))
+        if found is None:
+            return replace(outcome, reason=f"topic {wanted.topic} no longer has the ledger")
+        if found.held:
+            return replace(outcome, result=Result.HELD, reason=found.held)
+        try:
             ledger = self.patience.call(lambda: self.service.begin(*_fields(attempt)))
         except MagnetarError as error:
             if not may_pass(error):
@@ -125,7 +140,7 @@ class Offloader:
             return replace(outcome, result=Result.UNSETTLED, reason=str(error), given_up=attempt)
         try:
             with self.heartbeats.of(ledger, attempt.attempt) as beating:
-                complete, written = self._write_and_verify(ledger, beating)
+                complete, written = self._write_and_verify(ledger, found, beating)
         except MagnetarError as error:
             reason = str(error) if isinstance(error, (TasksFailed, Stopped)) else named(error)
             return self._give_up(outcome, ledger, attempt, reason)
@@ -151,16 +166,21 @@ class Offloader:
         return outcome
 
     def _write_and_verify(
-        self, ledger: Ledger, beating: Beating
+        self, ledger: Ledger, described: Ledger, beating: Beating
     ) -> tuple[CompleteRequest, list[WrittenPart]]:
-        """Return the request of Complete, once everything was written and read back."""
+        """Return the request of Complete, once everything was written and read back.
+
+        `described`: the ledger by its topic's owner, which knows the aborted entries.
+        """
         state = ledger.offload
         if not state.location or not state.path:
             raise TasksFailed("the broker did not return a location for the ledger's objects")
         store = self.open_store(state.location)
         self._claim(store, ledger)
-        bookies = ledger.bookies.SerializeToString() if ledger.HasField("bookies") else b""
-        source = LedgerSource(self.address, ledger.topic, ledger.ledger_id, ledger.ledger_key, bookies)
+        source = replace(
+            hot_source(self.address, ledger.topic, ledger),
+            aborted=hot_source(self.address, "", described).aborted,
+        )
         ranges = self._plan(ledger, source, beating)
         self.watcher.began(ledger, len(ranges))
         written = self.tasks.write(

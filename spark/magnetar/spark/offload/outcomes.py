@@ -15,6 +15,8 @@ class Result(Enum):
     OFFLOADED = "offloaded"
     TAKEN = "taken"
     """Another job has the ledger, or its offload is no longer requested."""
+    HELD = "held"
+    """An open transaction has entries before its end; it is offloaded once that has ended."""
     FAILED = "failed"
     UNSETTLED = "unsettled"
     """Begun or complete, but no broker answers; settled later."""

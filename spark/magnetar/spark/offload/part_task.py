@@ -44,13 +44,15 @@ def _write_file(task: PartTask, entries: Entries, path: Path) -> WrittenPart:
     topic = TopicName.parse(task.source.topic)
     info = PartInfo(name=task.name, topic=task.source.topic, ledger_id=task.source.ledger_id)
     passing = _Passing(task)
+    aborted = task.source.aborted_entries()
     max_publish_time_ms = 0
     raw_reasons: Counter[str] = Counter()
     with path.open("wb") as sink:
         writer = PartWriter(sink, info)
         runs = passing.of(entries.read(task.first_entry_id, task.last_entry_id))
         # In pieces: a few hundred bytes of an entry can be a hundred thousand rows.
-        for rows in rows_in_pieces(runs, partition=topic.partition_index, exact=task.exact):
+        pieces = rows_in_pieces(runs, partition=topic.partition_index, exact=task.exact, aborted=aborted)
+        for rows in pieces:
             max_publish_time_ms = max(max_publish_time_ms, rows.max_publish_time_ms)
             raw_reasons += rows.raw_reasons
             writer.write(rows)

@@ -17,6 +17,8 @@ def state_of(ledger: Ledger) -> str:
     """Return the state in a word or two."""
     if not ledger.closed_ms:
         return "open"
+    if ledger.held:
+        return "held"
     if not ledger.HasField("offload"):
         return "on bookies"
     if ledger.offload.state == COMPLETE and ledger.offload.left_bookies_ms:
@@ -32,14 +34,14 @@ def described(channel: OffloadChannel, topics: Iterable[str]) -> Iterator[dict[s
             yield {
                 "topic": topic,
                 "ledgerId": ledger.ledger_id,
-                "entries": ledger.last_entry_id + 1,
+                "entries": ledger.entries,
                 "bytes": ledger.byte_length,
                 "state": state_of(ledger),
                 "rows": offload.rows,
                 "rawEntries": offload.raw_entries,
                 "objectBytes": offload.object_bytes,
                 "failures": offload.failures,
-                "error": offload.error,
+                "error": ledger.held or offload.error,
                 "objects": f"{offload.location}/{offload.path}" if offload.path else "",
             }
 

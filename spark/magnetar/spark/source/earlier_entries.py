@@ -10,10 +10,10 @@ import pyarrow as pa
 from magnetar.common.errors import MagnetarError, TopicNotFound
 from magnetar.common.obs.logs import get_logger
 from magnetar.spark.ledgers.entries import UNIT_BYTES, open_entries
-from magnetar.spark.ledgers.ledger_source import LedgerSource
+from magnetar.spark.ledgers.ledger_source import LedgerSource, hot_source
 from magnetar.spark.source.cold_parts import read_manifest, read_part
 from magnetar.spark.source.range_reader import WHOLE, ReadContext, describe_topic, rows_between, run_tables
-from magnetar.spark.source.reading_plan import ColdPart, EarlierEntries, cold_ledger, cold_ranges, hot_source
+from magnetar.spark.source.reading_plan import ColdPart, EarlierEntries, cold_ledger, cold_ranges
 
 log = get_logger(__name__)
 
@@ -83,11 +83,12 @@ def _windows_back(
     """Few entries at first: chunks are as large as entries may be."""
     window = WINDOW_ENTRIES
     end = earlier.last_entry_id
+    aborted = source.aborted_entries()
     with open_entries(source) as entries:
         while end >= earlier.first_entry_id:
             begin = max(earlier.first_entry_id, end - window + 1)
             runs = [run for some in entries.read(begin, end) for run in some]
-            tables = [table for table, _ in run_tables(runs, partition, context.columns)]
+            tables = [table for table, _ in run_tables(runs, partition, context.columns, aborted)]
             yield pa.concat_tables(tables), begin
             size = sum(run.byte_length for run in runs)
             window = window * 2 if size < UNIT_BYTES else max(1, window // 2)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from magnetar.ledger.cold.entry_rows import ABORTED
 from magnetar.spark.message_ids import MessageAt
 from magnetar.spark.rows.chunk_joiner import Chunk, ChunkJoiner, MessageKey
 from magnetar.spark.rows.chunk_rows import chunk_at, joined
@@ -25,8 +26,8 @@ ROWS_MAX: Final = 20_000
 
 BATCH_BYTES: Final = 16 << 20
 
-MARKER: Final = "marker"
-"""Raw reason of entries that hold no messages."""
+NO_MESSAGES: Final = ("marker", ABORTED)
+"""Raw reasons of entries that hold no messages: readers see nothing of them."""
 
 LOOK_BACK_COLUMNS: Final = (
     "entry_id",
@@ -90,7 +91,7 @@ class FrameBatches:
 
     def _chosen(self, table: Any) -> Any:
         """Without what is no message, and what lies outside of the bounds."""
-        keep = pc.fill_null(pc.not_equal(table["raw_reason"], MARKER), True)
+        keep = pc.invert(pc.is_in(table["raw_reason"], pa.array(NO_MESSAGES)))
         bounds = _bounds(table, self._at[0], self._work.start, self._work.end)
         return table.filter(keep if bounds is None else pc.and_(keep, bounds))
 

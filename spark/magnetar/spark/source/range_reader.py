@@ -25,12 +25,13 @@ from magnetar.common.errors import (
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.offload.client_calls import Described
 from magnetar.common.offload.offload_pb2 import Ledger
+from magnetar.ledger.cold.aborted_entries import AbortedEntries
 from magnetar.ledger.cold.arrow_schema import ARROW_SCHEMA
 from magnetar.ledger.cold.objects import NoSuchObject
 from magnetar.ledger.cold.rows import Rows, rows_in_pieces
 from magnetar.ledger.ledger_store import Run
 from magnetar.spark.ledgers.entries import UNIT_BYTES, open_entries
-from magnetar.spark.ledgers.ledger_source import ServiceAddress
+from magnetar.spark.ledgers.ledger_source import ServiceAddress, hot_source
 from magnetar.spark.ledgers.service_channel import open_channel
 from magnetar.spark.source.cold_parts import read_manifest, read_part
 from magnetar.spark.source.reading_plan import (
@@ -39,7 +40,6 @@ from magnetar.spark.source.reading_plan import (
     TimeBounds,
     cold_ledger,
     cold_ranges,
-    hot_source,
 )
 
 log = get_logger(__name__)
@@ -79,12 +79,14 @@ class ReadContext:
     """Raw rows become others, which statistics do not describe: `may_match` is for parts without raw rows."""
 
 
-def run_tables(runs: Iterable[Run], partition: int, columns: Sequence[str]) -> Iterator[tuple[Any, int]]:
+def run_tables(
+    runs: Iterable[Run], partition: int, columns: Sequence[str], aborted: AbortedEntries | None = None
+) -> Iterator[tuple[Any, int]]:
     """Entries of one ledger as pyarrow.Tables of these columns, each with its last entry.
 
-    In pieces, as a small entry can be many rows.
+    In pieces, as a small entry can be many rows. `aborted` as in `rows_in_pieces`.
     """
-    for rows in rows_in_pieces(runs, partition=partition):
+    for rows in rows_in_pieces(runs, partition=partition, aborted=aborted):
         yield stored_table(rows, columns), rows.last_entry_id
 
 
@@ -136,9 +138,10 @@ def _tables(context: ReadContext, partition: int, place: EntryRange, at: int) ->
             yield rows_between(table, low, high), high
         return
     assert place.source is not None, "a range has a place"
+    aborted = place.source.aborted_entries()
     with open_entries(place.source) as entries:
         for runs in _grouped(entries.read(first, last)):
-            yield from run_tables(runs, partition, context.columns)
+            yield from run_tables(runs, partition, context.columns, aborted)
 
 
 def _grouped(read: Iterable[list[Run]]) -> Iterator[list[Run]]:

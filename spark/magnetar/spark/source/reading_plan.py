@@ -16,7 +16,7 @@ from typing import Final
 
 from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
 from magnetar.ledger.cold.layout import Manifest, Part
-from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
+from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress, hot_source
 from magnetar.spark.message_ids import BEGINNING, MessageAt
 
 LOOK_BACK_ENTRIES: Final = 2_000
@@ -122,13 +122,6 @@ class TopicLedgers:
     def source(self, ledger: Ledger) -> LedgerSource:
         """Return the address of its entries outside objects."""
         return hot_source(self.owner if ledger.closed_ms == 0 else self.service, self.topic, ledger)
-
-
-def hot_source(service: ServiceAddress, topic: str, ledger: Ledger) -> LedgerSource:
-    """Return the address of a ledger outside objects."""
-    on_bookies = ledger.closed_ms != 0 and ledger.HasField("bookies")
-    bookies = ledger.bookies.SerializeToString() if on_bookies else b""
-    return LedgerSource(service, topic, ledger.ledger_id, ledger.ledger_key, bookies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

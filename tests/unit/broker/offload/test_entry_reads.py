@@ -102,7 +102,7 @@ def test_missing_entry_is_reported_as_missing() -> None:
     with_jobs(scenario)
 
 
-def test_messages_in_transactions_are_refused_because_only_their_topic_knows_the_outcome(
+def test_messages_in_transactions_go_only_to_callers_that_know_of_aborted_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(PersistentTopic, "on_confirmed", lambda *_: None)
@@ -122,6 +122,7 @@ def test_messages_in_transactions_are_refused_because_only_their_topic_knows_the
         with pytest.raises(NotSupportedYet, match="messages in transactions"):
             await read(jobs.work, ledger, 0, 2)
         assert len(await read(jobs.work, ledger, 2, 2)) == 1
+        assert await read(jobs.work, ledger, 0, 2, transactions=True) == [b"0"] * 3
 
     with_jobs(scenario)
 

@@ -38,7 +38,7 @@ def test_parts_are_read_in_order_and_an_error_comes_behind_what_was_read() -> No
             await ask(served, read)
         assert got == [3, 6 << 20]
         assert served.calls.asked == [
-            ReadRequest(topic="t", ledger_id=7, ledger_key=9, first_entry_id=0, last_entry_id=5)
+            ReadRequest(topic="t", ledger_id=7, ledger_key=9, last_entry_id=5, transactions=True)
         ]
 
     serving(body)

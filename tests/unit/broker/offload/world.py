@@ -118,7 +118,9 @@ class Jobs:
         return [ledger.ledger_id for ledger in response.ledgers]
 
 
-async def read(work: JobCalls, ledger: Ledger, first: int, last: int) -> list[bytes]:
+async def read(
+    work: JobCalls, ledger: Ledger, first: int, last: int, *, transactions: bool = False
+) -> list[bytes]:
     """Entries as a job gets them."""
     request = ReadRequest(
         topic=ledger.topic,
@@ -126,6 +128,7 @@ async def read(work: JobCalls, ledger: Ledger, first: int, last: int) -> list[by
         ledger_key=ledger.ledger_key,
         first_entry_id=first,
         last_entry_id=last,
+        transactions=transactions,
     )
     ref = LedgerRef(ledger.ledger_id, ledger.ledger_key)
     return [
@@ -141,9 +144,11 @@ def entries_of(name: str, lot: int, numbers: Sequence[int]) -> list[bytes]:
     return [b"%s/%d/%d" % (name.encode(), lot, number) for number in numbers]
 
 
-def with_jobs(scenario: Callable[[Jobs], Awaitable[None]], location: str = "") -> None:
-    """Run a scenario in a fresh world; `location` is the configured one."""
-    config = BrokerConfig(offload=OffloadConfig(location=location))
+def with_jobs(
+    scenario: Callable[[Jobs], Awaitable[None]], location: str = "", *, threshold_bytes: int = -1
+) -> None:
+    """Run a scenario in a fresh world; `location` and `threshold_bytes` are the configured ones."""
+    config = BrokerConfig(offload=OffloadConfig(location=location, threshold_bytes=threshold_bytes))
 
     async def run(made: Topics) -> None:
         jobs = Jobs(made, None, config)  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ import base64
 from typing import Any
 
 import pytest
-from magnetar.common.errors import DataCorruption, UnsupportedFormat
+from magnetar.common.errors import DataCorruption, NotSupportedYet, UnsupportedFormat
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.frame import MESSAGE_BYTES_MAX, encode_entry
 from magnetar.common.wire.pulsar_pb2 import (
     LZ4,
@@ -25,7 +26,8 @@ from magnetar.ledger.cold.columns import COLUMN_NAMES
 from magnetar.ledger.cold.entry_envelope import decode_envelope
 from magnetar.ledger.cold.entry_rows import ENTRY_ROWS_MAX
 from magnetar.ledger.cold.rows import Rows, rows_in_pieces, rows_of, runs_of
-from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER
+from magnetar.ledger.ledger_store import RUN_CHUNK, RUN_MARKER, RUN_TXN, Run
+from pyroaring import BitMap
 
 from tests.unit.ledger.cold.entries import (
     LEDGER_ID,
@@ -416,6 +418,73 @@ def test_runs_come_back_with_the_envelope_of_each() -> None:
         (6, 1, None),
     ]
     assert all(each.byte_length == sum(map(len, each.entries)) for each in back)
+
+
+def in_transaction(number: int, first_entry_id: int, *entries: bytes, **fields: Any) -> Run:
+    txn = TxnId(2**64 - 1, number)
+    return run(
+        list(entries),
+        flags=RUN_TXN,
+        txn=txn,
+        first_entry_id=first_entry_id,
+        first_index=100 + first_entry_id,
+        **fields,
+    )
+
+
+def message_in(number: int, payload: bytes) -> bytes:
+    return single(payload, partition_key="k", txnid_most_bits=2**64 - 1, txnid_least_bits=number)
+
+
+def test_an_entry_of_an_aborted_transaction_is_a_row_that_says_nothing_of_its_messages() -> None:
+    given = [
+        run([single(b"plain", partition_key="k")], first_entry_id=0),
+        in_transaction(5, 1, message_in(5, b"kept")),
+        in_transaction(6, 2, message_in(6, b"gone")),
+    ]
+    rows = rows_of(given, partition=-1, aborted=BitMap([0, 2]))
+    assert rows.columns["raw_reason"] == [None, None, "aborted"], "only in a transaction"
+    assert rows.columns["payload"] == [b"plain", b"kept", None]
+    assert rows.columns["key"] == ["k", "k", None]
+    assert rows.columns["txn_most"] == [None, -1, -1]
+    assert rows.columns["txn_least"] == [None, 5, 6]
+    assert rows.columns["message_index"] == [100, 101, 102]
+    told = {name for name, values in rows.columns.items() if values[2] is not None}
+    assert told == {
+        "ledger_id",
+        "entry_id",
+        "batch_index",
+        "partition",
+        "broker_publish_time",
+        "message_index",
+        "txn_most",
+        "txn_least",
+        "null_value",
+        "raw_entry",
+        "raw_reason",
+        "entry_metadata",
+    }
+    assert rows.raw_reasons == {"aborted": 1}
+    assert entries_of(runs_of(rows.columns)) == entries_of(given), "brokers serve the same entries"
+
+
+def test_runs_of_different_transactions_come_back_apart_whatever_became_of_them() -> None:
+    given = [
+        in_transaction(5, 0, message_in(5, b"a"), message_in(5, b"b")),
+        in_transaction(6, 2, message_in(6, b"c"), b"damaged"),
+        in_transaction(7, 4, message_in(7, b"d")),
+    ]
+    back = runs_of(rows_of(given, partition=-1, aborted=BitMap([0, 1, 4])).columns)
+    assert [(each.txn, each.flags, each.entries) for each in back] == [
+        (each.txn, each.flags, each.entries) for each in given
+    ]
+
+
+def test_without_the_aborted_entries_no_entry_in_a_transaction_becomes_a_row() -> None:
+    given = [run([single(b"plain")]), in_transaction(5, 1, message_in(5, b"kept"))]
+    with pytest.raises(NotSupportedYet, match="7:1 is in a transaction"):
+        rows_of(given, partition=-1)
+    assert rows_of(given[:1], partition=-1).rows == 1
 
 
 def test_no_run_that_comes_back_is_large() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from magnetar.common.errors import DataCorruption, MagnetarError
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.offload.offload_pb2 import Ledger, OffloadState
 from magnetar.common.offload.offload_refusals import OnlyCopy
 from magnetar.common.wire.pulsar_pb2 import LZ4, EncryptionKeys
@@ -18,10 +19,11 @@ from magnetar.ledger.cold.layout import Part
 from magnetar.ledger.cold.objects import NoSuchObject
 from magnetar.ledger.cold.part_writer import PartWriter
 from magnetar.ledger.cold.rows import Rows, rows_in_pieces, rows_of
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.ledger_store import RUN_TXN, Run
 from magnetar.spark.jobs import parquet_comparison
 from magnetar.spark.jobs.parquet_comparison import CompareTask, Comparison, compare_rows
 from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
+from pyroaring import BitMap
 
 from tests.unit.ledger.cold.entries import INFO, LEDGER_ID, batch, run, single, written
 
@@ -102,6 +104,29 @@ def test_a_payload_that_differs_is_named_with_its_message() -> None:
         "message 0:1: payload is b'two!' in the object, b'two' in the ledger" in each for each in found.told
     )
     assert all("message 0:1: " in each for each in found.told), "nothing else differs"
+
+
+@pytest.mark.parametrize(
+    ("stored", "told", "differences"),
+    [([1], [1], 0), ([], [], 0), ([], [1], True), ([1], [], True)],
+    ids=["aborted", "committed", "an aborted message shows", "a committed message is hidden"],
+)
+def test_what_became_of_transactions_is_compared(
+    stored: list[int], told: list[int], differences: int
+) -> None:
+    txn = TxnId(0, 5)
+    body = single(b"in it", txnid_most_bits=0, txnid_least_bits=5)
+    live = [
+        run([single(b"plain")]),
+        run([body], flags=RUN_TXN, txn=txn, first_entry_id=1, first_index=101),
+    ]
+    rows = [rows_of([each], partition=-1, aborted=BitMap(stored)) for each in live]
+    (piece,) = rows_in_pieces(live, partition=-1, aborted=BitMap(told))
+    found = Comparison(INFO.topic, LEDGER_ID, INFO.name)
+    _, reader = written(*rows)
+    with reader:
+        parquet_comparison._compare_piece(reader.read_table([0]), piece, live, found)
+    assert bool(found.differences) == bool(differences), found.told
 
 
 def test_a_time_that_differs_is_found() -> None:

@@ -16,6 +16,7 @@ from magnetar.ledger.cold.marker import MARKER_NAME, encode_marker
 from magnetar.spark.offload import ledger_offload, tasks
 from magnetar.spark.offload.outcomes import Result
 from magnetar.spark.offload.tasks import Course, PartTask, TasksFailed, VerifiedPart, VerifyTask, WrittenPart
+from pyroaring import BitMap
 
 from tests.unit.spark.offload.test_races import Watched, make_offloader
 from tests.unit.spark.offload.world import World, WorldService, WorldStore, WorldTasks
@@ -116,6 +117,52 @@ def test_a_ledger_that_another_job_has_is_left_alone(world: World) -> None:
     assert outcome.result is Result.TAKEN
     assert state(world).attempt == b"another attempt!"
     assert not world.objects
+
+
+def test_a_ledger_that_a_transaction_holds_back_is_left_as_it_is(world: World) -> None:
+    class Holding(WorldService):
+        def find(self, topic: str, ledger_id: int) -> Ledger | None:
+            found = super().find(topic, ledger_id)
+            assert found is not None
+            found.last_entry_id, found.held = 0, "waits for transaction (0,17)"
+            return found
+
+    outcome = offloader_with(world, service=Holding(world)).offload(wanted(world))
+    assert (outcome.result, outcome.reason) == (Result.HELD, "waits for transaction (0,17)")
+    assert (state(world).state, state(world).failures) == (Offload.WANTED, 0)
+    assert not world.objects
+
+
+def test_without_an_answer_of_the_owner_nothing_begins(world: World) -> None:
+    class Unheard(WorldService):
+        def find(self, topic: str, ledger_id: int) -> Ledger | None:
+            raise OffloadTimedOut("no answer")
+
+    outcome = offloader_with(world, service=Unheard(world)).offload(wanted(world))
+    assert (outcome.result, outcome.reason) == (Result.FAILED, "no answer")
+    assert (state(world).state, state(world).failures) == (Offload.WANTED, 0)
+    assert not world.objects
+
+
+def test_tasks_know_the_aborted_entries_as_the_owner_says_them(world: World) -> None:
+    class Owner(WorldService):
+        def find(self, topic: str, ledger_id: int) -> Ledger | None:
+            found = super().find(topic, ledger_id)
+            assert found is not None
+            found.aborted, found.transactions_told = BitMap([1]).serialize(), True
+            return found
+
+    class Noting(WorldTasks):
+        def write(self, tasks: Sequence[PartTask], course: Course) -> list[WrittenPart]:
+            given.extend(each.source.aborted_entries() for each in tasks)
+            return super().write(tasks, course)
+
+    given: list[BitMap | None] = []
+    assert offloader_with(world, service=Owner(world), tasks=Noting(world)).offload(wanted(world)).result is (
+        Result.OFFLOADED
+    )
+    assert set(map(tuple, filter(None, given))) == {(1,)}
+    assert None not in given
 
 
 def test_an_attempt_that_was_taken_over_ends_and_leaves_the_other_alone(world: World) -> None:

@@ -241,6 +241,13 @@ class WorldService:
 
     world: World
 
+    def find(self, topic: str, ledger_id: int) -> Ledger | None:
+        def look() -> Ledger | None:
+            value = self.world.ledgers.get(ledger_id)
+            return None if value is None else message_of(value)
+
+        return self._exchange(look)
+
     def begin(self, topic: str, creation_id: int, ledger_id: int, attempt: bytes) -> Ledger:
         world = self.world
 

@@ -15,10 +15,12 @@ from magnetar.common.errors import (
     MagnetarError,
     NoSuchEntry,
     NoSuchLedger,
+    NotSupportedYet,
     ServiceNotReady,
     UnsupportedFormat,
 )
 from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.offload.client_calls import Described
 from magnetar.common.offload.offload_pb2 import COMPLETE, Ledger
 from magnetar.common.wire.frame import encode_entry
@@ -32,8 +34,8 @@ from magnetar.ledger.cold.objects import (
 )
 from magnetar.ledger.cold.part_writer import PartInfo, PartWriter
 from magnetar.ledger.cold.rows import rows_of
-from magnetar.ledger.ledger_store import Run
-from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
+from magnetar.ledger.ledger_store import RUN_TXN, Run
+from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress, hot_source
 from magnetar.spark.message_ids import BEGINNING, END, MessageAt
 from magnetar.spark.rows.columns import chosen, frame_schema, stored_columns
 from magnetar.spark.source import cold_parts, earlier_entries, range_reader
@@ -51,6 +53,7 @@ from magnetar.spark.source.reading_plan import (
     TopicRange,
     cold_ranges,
 )
+from pyroaring import BitMap
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -447,6 +450,39 @@ def test_rows_of_a_frame_lie_between_its_bounds(
     assert [(row["entry_id"], row["batch_index"]) for row in rows] == expected
     assert [row["payload"] for row in rows] == [b"%d.%d" % place for place in expected]
     assert {row["topic"] for row in rows} <= {TOPIC}
+
+
+def in_transaction(entry_id: int) -> Run:
+    run = run_at(entry_id)
+    run.flags, run.txn = RUN_TXN, TxnId(0, entry_id)
+    return run
+
+
+@pytest.mark.parametrize("columns", [("entry_id", "payload"), ("entry_id", "payload", "raw_reason")])
+def test_entries_of_aborted_transactions_are_no_rows_of_a_frame(columns: tuple[str, ...]) -> None:
+    schema = frame_schema(chosen(columns, value=False), None)
+    work = TopicRange(TOPIC, -1, BEGINNING, END, (hot(0, 2),))
+    maker = FrameBatches(schema, work, CONTEXT, decoder=None, join_bytes_max=1_000)
+    runs = [in_transaction(entry) for entry in range(3)]
+    ((table, last),) = run_tables(runs, -1, COLUMNS, BitMap([1]))
+    assert last == 2
+    rows: list[dict[str, Any]] = [row for batch in maker.batches(table) for row in batch.to_pylist()]
+    assert [row["entry_id"] for row in rows] == [0] * BATCH + [2] * BATCH
+
+
+def test_entries_on_bookies_are_read_without_the_aborted_ones_that_the_owner_named(world: World) -> None:
+    def read(first: int, last: int) -> Iterator[list[Run]]:
+        return ([in_transaction(each)] for each in range(first, last + 1))
+
+    world.read = read  # type: ignore[method-assign]
+    described = Ledger(ledger_id=5, ledger_key=6, closed_ms=1, last_entry_id=2)
+    place = EntryRange(5, 0, 2, source=hot_source(SERVICE, TOPIC, described))
+    with pytest.raises(NotSupportedYet, match="did not say how that ended"):
+        list(read_range(CONTEXT, TOPIC, -1, place))
+    described.transactions_told, described.aborted = True, BitMap([0, 2]).serialize()
+    place = EntryRange(5, 0, 2, source=hot_source(SERVICE, TOPIC, described))
+    (table,) = read_range(CONTEXT, TOPIC, -1, place)
+    assert table["raw_reason"].to_pylist() == ["aborted", None, None, None, "aborted"]
 
 
 def test_a_missing_object_is_told_as_such(world: World) -> None:

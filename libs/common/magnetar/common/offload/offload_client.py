@@ -174,23 +174,23 @@ class OffloadChannel:
         """
         return list(self._call(TOPICS, TopicsRequest(names=names, pattern=pattern)).topics)
 
-    def describe(self, topic: str, *, after_ledger_id: int = 0) -> Described:
+    def describe(self, topic: str, *, after_ledger_id: int = 0, ledger_id: int = 0) -> Described:
         """Describes where a topic's entries are, including the open ledger up to its owner's last confirmed
         entry.
 
-        `after_ledger_id` limits the result to ledgers behind that one. Raises TopicNotFound; ServiceNotReady
-        if the owner cannot be found.
+        `after_ledger_id` limits the result to ledgers behind that one, `ledger_id` to one. Raises
+        TopicNotFound; ServiceNotReady if the owner cannot be found.
         """
         deadline = time.monotonic() + self._limit_s(DESCRIBE)
         why: MagnetarError = ServiceNotReady(f"topic {topic} keeps moving between brokers; try again")
         moves = attempt = 0
         while moves < OWNERS_MAX:
             try:
-                found = self._describe(topic, after_ledger_id)
+                found = self._describe(topic, after_ledger_id, ledger_id)
                 if not found.owner:
                     return _described(topic, found, self.address)
                 with self._owner(found.owner) as owner:
-                    theirs = owner._describe(topic, after_ledger_id)
+                    theirs = owner._describe(topic, after_ledger_id, ledger_id)
                 if not theirs.owner:
                     return _described(topic, theirs, owner.address)
                 moves, pause_s = moves + 1, PAUSE_S
@@ -203,6 +203,14 @@ class OffloadChannel:
             if time.monotonic() >= deadline or self._closed.wait(pause_s):
                 break
         raise why
+
+    def find(self, topic: str, ledger_id: int) -> Ledger | None:
+        """Returns one ledger as the topic's owner describes it; None if the topic no longer has it.
+
+        Raises as `describe`.
+        """
+        found = self.describe(topic, ledger_id=ledger_id).ledgers
+        return next((each for each in found if each.ledger_id == ledger_id), None)  # older brokers tell all
 
     def read(
         self, topic: str, ledger_id: int, ledger_key: int, first_entry_id: int, last_entry_id: int
@@ -220,6 +228,7 @@ class OffloadChannel:
             ledger_key=ledger_key,
             first_entry_id=first_entry_id,
             last_entry_id=last_entry_id,
+            transactions=True,
         )
         what = f"Read of {self.address}"
         with self._channel.lend() as channel:
@@ -261,12 +270,14 @@ class OffloadChannel:
 
     # --- internal ---
 
-    def _describe(self, topic: str, after: int) -> DescribeResponse:
-        whole = self._call(DESCRIBE, DescribeRequest(topic=topic, after_ledger_id=after))
+    def _describe(self, topic: str, after: int, only: int) -> DescribeResponse:
+        request = DescribeRequest(topic=topic, after_ledger_id=after, ledger_id=only)
+        whole = self._call(DESCRIBE, request)
         page = whole
         while page.more:
             after = page.ledgers[-1].ledger_id
-            page = self._call(DESCRIBE, DescribeRequest(topic=topic, after_ledger_id=after))
+            request = DescribeRequest(topic=topic, after_ledger_id=after, ledger_id=only)
+            page = self._call(DESCRIBE, request)
             if page.creation_id != whole.creation_id or page.owner != whole.owner:
                 raise ServiceNotReady(
                     f"topic {topic} was recreated or moved while it was described; try again"

@@ -64,6 +64,9 @@ class Ledger(_message.Message):
     OFFLOAD_FIELD_NUMBER: _builtins.int
     BOOKIES_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    ABORTED_FIELD_NUMBER: _builtins.int
+    TRANSACTIONS_TOLD_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """full name"""
     creation_id: _builtins.int
@@ -83,6 +86,16 @@ class Ledger(_message.Message):
     instance_id: _builtins.bytes
     """Set in the response to Begin: the cluster that owns the objects; must match the marker of the location
     (magnetar.ledger.cold.marker).
+    """
+    aborted: _builtins.bytes
+    """Described by the topic's owner, which alone knows how transactions ended: the entries of aborted ones, as a
+    roaring bitmap in the portable format; empty: none. Only of ledgers that have not left bookies.
+    """
+    transactions_told: _builtins.bool
+    """`aborted` is known; otherwise entries in transactions must not be read"""
+    held: _builtins.str
+    """Set while an open transaction keeps entries from being read, with the reason: those after last_entry_id of a
+    closed ledger. It is not offloaded until then. `entries` counts all of them.
     """
     @_builtins.property
     def offload(self) -> Global___OffloadState:
@@ -109,10 +122,13 @@ class Ledger(_message.Message):
         offload: Global___OffloadState | None = ...,
         bookies: Global___Bookies | None = ...,
         instance_id: _builtins.bytes = ...,
+        aborted: _builtins.bytes = ...,
+        transactions_told: _builtins.bool = ...,
+        held: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bookies", b"bookies", "offload", b"offload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookies", b"bookies", "byte_length", b"byte_length", "closed_ms", b"closed_ms", "creation_id", b"creation_id", "entries", b"entries", "first_index", b"first_index", "instance_id", b"instance_id", "last_entry_id", b"last_entry_id", "ledger_id", b"ledger_id", "ledger_key", b"ledger_key", "max_publish_time_ms", b"max_publish_time_ms", "offload", b"offload", "opened_ms", b"opened_ms", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "bookies", b"bookies", "byte_length", b"byte_length", "closed_ms", b"closed_ms", "creation_id", b"creation_id", "entries", b"entries", "first_index", b"first_index", "held", b"held", "instance_id", b"instance_id", "last_entry_id", b"last_entry_id", "ledger_id", b"ledger_id", "ledger_key", b"ledger_key", "max_publish_time_ms", b"max_publish_time_ms", "offload", b"offload", "opened_ms", b"opened_ms", "topic", b"topic", "transactions_told", b"transactions_told"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -509,18 +525,22 @@ class DescribeRequest(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     AFTER_LEDGER_ID_FIELD_NUMBER: _builtins.int
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     after_ledger_id: _builtins.int
     """only ledgers after this one: the next page"""
+    ledger_id: _builtins.int
+    """only this one; 0: all"""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         after_ledger_id: _builtins.int = ...,
+        ledger_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ledger_id", b"after_ledger_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ledger_id", b"after_ledger_id", "ledger_id", b"ledger_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -617,12 +637,15 @@ class ReadRequest(_message.Message):
     FIRST_ENTRY_ID_FIELD_NUMBER: _builtins.int
     LAST_ENTRY_ID_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
     ledger_id: _builtins.int
     ledger_key: _builtins.int
     first_entry_id: _builtins.int
     last_entry_id: _builtins.int
     topic: _builtins.str
     """topic of the ledger, full name"""
+    transactions: _builtins.bool
+    """the caller leaves out what Ledger.aborted names; else such entries are refused"""
     def __init__(
         self,
         *,
@@ -631,10 +654,11 @@ class ReadRequest(_message.Message):
         first_entry_id: _builtins.int = ...,
         last_entry_id: _builtins.int = ...,
         topic: _builtins.str = ...,
+        transactions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_entry_id", b"first_entry_id", "last_entry_id", b"last_entry_id", "ledger_id", b"ledger_id", "ledger_key", b"ledger_key", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_entry_id", b"first_entry_id", "last_entry_id", b"last_entry_id", "ledger_id", b"ledger_id", "ledger_key", b"ledger_key", "topic", b"topic", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,5 +41,9 @@ class OnlyCopy(OffloadRefused):
     """The entries exist only in objects: they cannot be written again or read from bookies."""
 
 
+class HeldByTransaction(OffloadRefused):
+    """An open transaction has entries before the ledger's end: wait until it ends."""
+
+
 class BadLocation(OffloadRefused):
     """The location of objects is not a valid URI, or none is configured."""

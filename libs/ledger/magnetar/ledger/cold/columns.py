@@ -86,6 +86,8 @@ REBUILD_COLUMNS: Final = (
     "entry_id",
     "broker_publish_time",
     "message_index",
+    "txn_most",
+    "txn_least",
     "payload",
     "raw_entry",
     "entry_metadata",

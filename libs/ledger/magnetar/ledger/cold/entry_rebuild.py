@@ -7,19 +7,23 @@ from itertools import pairwise
 from typing import Any, Final
 
 from magnetar.common.errors import DataCorruption
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.frame import encode_entry
 from magnetar.ledger.cold.entry_envelope import decode_envelope
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.ledger_store import RUN_TXN, Run
 
 RUN_ENTRIES_MAX: Final = 5_000
 RUN_BYTES_MAX: Final = 4 << 20
+
+_UINT64: Final = (1 << 64) - 1
 
 
 def runs_of(columns: Mapping[str, Sequence[Any]]) -> list[Run]:
     """Returns the entries of rows that begin and end with whole entries, in order.
 
-    Needs REBUILD_COLUMNS. Consecutive entries accepted together form one run again, up to RUN_ENTRIES_MAX and
-    RUN_BYTES_MAX, whatever the original runs were. Raises DataCorruption for rows not produced by `rows_of`.
+    Needs REBUILD_COLUMNS. Consecutive entries accepted together, and in the same transaction, form one run
+    again, up to RUN_ENTRIES_MAX and RUN_BYTES_MAX, whatever the original runs were. Raises DataCorruption for
+    rows not produced by `rows_of`.
     """
     envelopes = columns["entry_metadata"]
     starts = first_rows(envelopes)
@@ -29,6 +33,7 @@ def runs_of(columns: Mapping[str, Sequence[Any]]) -> list[Run]:
     broker_times, indexes = columns["broker_publish_time"], columns["message_index"]
     payloads, raw_entries = columns["payload"], columns["raw_entry"]
     singles = columns["message_metadata"]
+    txn_mosts, txn_leasts = columns["txn_most"], columns["txn_least"]
     builder = RunBuilder()
     for start, stop in pairwise((*starts, len(envelopes))):
         envelope = decode_envelope(envelopes[start])
@@ -51,6 +56,7 @@ def runs_of(columns: Mapping[str, Sequence[Any]]) -> list[Run]:
             indexes[start],
             envelope.message_count,
             envelope.run_flags,
+            _txn(txn_mosts[start], txn_leasts[start]) if envelope.run_flags & RUN_TXN else None,
         )
     return builder.take()
 
@@ -78,6 +84,10 @@ def _batch_payload(
     return b"".join(parts)
 
 
+def _txn(most: int | None, least: int | None) -> TxnId | None:
+    return None if most is None or least is None else TxnId(most & _UINT64, least & _UINT64)
+
+
 class RunBuilder:
     """Joins entries into runs."""
 
@@ -99,6 +109,7 @@ class RunBuilder:
         index: int,
         count: int,
         flags: int,
+        txn: TxnId | None,
     ) -> None:
         """Adds the next entry; `count` is the number of messages that it counts as."""
         run = self._run
@@ -106,6 +117,7 @@ class RunBuilder:
             run is None
             or run.publish_time_ms != publish_time_ms
             or run.flags != flags
+            or run.txn != txn
             or self._next_index != index
             or run.first_entry_id + len(run.entries) != entry_id
             or run.ledger_id != ledger_id
@@ -120,6 +132,7 @@ class RunBuilder:
                 flags=flags,
                 ledger_id=ledger_id,
                 first_entry_id=entry_id,
+                txn=txn,
             )
         run.entries.append(entry)
         self._counts.append(count)

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from magnetar.common.errors import DataCorruption
+from magnetar.common.errors import DataCorruption, NotSupportedYet
 from magnetar.common.wire.batch import payload_offset
 from magnetar.common.wire.checksum import crc32c_from
 from magnetar.common.wire.frame import ENTRY_HEADER_BYTES
 from magnetar.common.wire.pulsar_pb2 import NONE, CompressionType, MessageMetadata, SingleMessageMetadata
+from magnetar.ledger.cold.aborted_entries import AbortedEntries
 from magnetar.ledger.cold.columns import COLUMNS
 from magnetar.ledger.cold.entry_envelope import encode_envelope
 from magnetar.ledger.cold.entry_parsing import batch_parts, parse_stored, unknown_compression
@@ -34,13 +35,16 @@ from magnetar.ledger.cold.metadata_values import (
     text,
     time_us,
 )
-from magnetar.ledger.ledger_store import RUN_MARKER, Run
+from magnetar.ledger.ledger_store import RUN_MARKER, RUN_TXN, Run
 from magnetar.ledger.payload_codecs import decompress
 
 ENTRY_ROWS_MAX: Final = 100_000
 """Maximum rows of a batch; a larger batch becomes one raw row, since a few hundred compressed bytes can hold
 a million empty messages.
 """
+
+ABORTED: Final = "aborted"
+"""Raw reason of entries of aborted transactions: their rows have ids and the transaction, and no message."""
 
 _ROW_BYTES: Final = 64
 """Approximate bytes of a row's numbers."""
@@ -54,6 +58,7 @@ class EntryRows:
     """Builds rows of entries in order; unusable after `add` raised."""
 
     __slots__ = (
+        "_aborted",
         "_exact",
         "_partition",
         "_rebuilt_bytes_max",
@@ -67,8 +72,11 @@ class EntryRows:
         "rows",
     )
 
-    def __init__(self, partition: int, *, exact: bool, rebuilt_bytes_max: int) -> None:
+    def __init__(
+        self, partition: int, *, exact: bool, rebuilt_bytes_max: int, aborted: AbortedEntries | None
+    ) -> None:
         self._partition = partition
+        self._aborted = aborted
         self._exact = exact
         self._rebuilt_bytes_max = rebuilt_bytes_max
         self.rows: list[tuple[Any, ...]] = []
@@ -92,7 +100,7 @@ class EntryRows:
 
     def add_entry(self, run: Run, entry_id: int, entry: bytes, index: int, count: int) -> None:
         """Adds the rows of one entry; `index` is its first message's, `count` the number of messages it
-        counts as.
+        counts as. Raises NotSupportedYet for one in a transaction if aborted entries are not known.
         """
         assert entry_id > self.last_entry_id, "entries come in order"
         if self.first_entry_id < 0:
@@ -101,6 +109,10 @@ class EntryRows:
         self.max_publish_time_ms = max(self.max_publish_time_ms, run.publish_time_ms)
         self.entry_starts.append(len(self.rows))
         metadata: MessageMetadata | None = None
+        if run.flags & RUN_TXN and self._is_aborted(run, entry_id):
+            self.raw_reasons[ABORTED] += 1
+            self._add_raw(run, entry_id, entry, None, index, count, ABORTED)
+            return
         try:
             offset = payload_offset(entry)
             if crc32c_from(entry, 6) != int.from_bytes(entry[2:6], "big"):
@@ -112,6 +124,14 @@ class EntryRows:
             why = str(reason) if isinstance(reason, _Raw) else f"damaged: {reason}"
             self.raw_reasons[why.partition(":")[0]] += 1
             self._add_raw(run, entry_id, entry, metadata, index, count, why)
+
+    def _is_aborted(self, run: Run, entry_id: int) -> bool:
+        if self._aborted is None:
+            raise NotSupportedYet(
+                f"entry {run.ledger_id}:{entry_id} is in a transaction, and the broker that was asked did "
+                "not say how that ended: ask brokers of this release"
+            )
+        return entry_id in self._aborted
 
     def _add_messages(
         self,
@@ -267,7 +287,7 @@ class EntryRows:
         count: int,
         reason: str,
     ) -> None:
-        """Adds a raw row with its readable metadata, which for a batch is mostly its first message's."""
+        """Adds a raw row with `metadata`, if given, which for a batch is mostly its first message's."""
         self._count_bytes(len(entry) + _ROW_BYTES)
         if metadata is not None:
             stored = entry[ENTRY_HEADER_BYTES : payload_offset(entry)]
@@ -281,6 +301,8 @@ class EntryRows:
             "partition": self._partition,
             "broker_publish_time": run.publish_time_ms * 1000,
             "message_index": index,
+            "txn_most": None if run.txn is None else int64(run.txn.most),
+            "txn_least": None if run.txn is None else int64(run.txn.least),
             "null_value": False,
             "raw_entry": entry,
             "raw_reason": reason,

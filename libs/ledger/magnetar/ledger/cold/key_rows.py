@@ -101,6 +101,7 @@ def key_runs_of(columns: Mapping[str, Sequence[Any]]) -> list[KeyRun] | None:
             indexes[start],
             envelope.message_count,
             envelope.run_flags,
+            None,  # the topic knows by their positions which entries were aborted
         )
     take()
     return found

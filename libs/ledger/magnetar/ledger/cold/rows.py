@@ -6,8 +6,8 @@ What comes back has the same entry ids, batches, metadata, payloads, publish tim
 Bytes are the same too, but for entries whose payload was compressed: these come back uncompressed. Where that
 would be more than REBUILT_BYTES_MAX, and with `exact`, rows keep the entry's own bytes beside the messages.
 
-An entry that is no messages (encrypted, damaged, a marker, compressed by an unknown codec) is one raw row
-with its bytes and the reason. Nothing that a client can have sent raises.
+An entry that is no messages (encrypted, damaged, a marker, of an aborted transaction, of an unknown codec) is
+one raw row with its bytes and the reason. Nothing that a client can have sent raises.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from magnetar.common.wire.checksum import crc32c
+from magnetar.ledger.cold.aborted_entries import AbortedEntries
 from magnetar.ledger.cold.columns import COLUMN_NAMES
 from magnetar.ledger.cold.entry_rebuild import runs_of as runs_of
 from magnetar.ledger.cold.entry_rows import EntryRows
@@ -77,12 +78,17 @@ def rows_in_pieces(
     partition: int,
     exact: bool = False,
     rebuilt_bytes_max: int = REBUILT_BYTES_MAX,
+    aborted: AbortedEntries | None = None,
 ) -> Iterator[Rows]:
     """Yields `rows_of` in pieces of whole entries, so that memory is limited whatever the entries contain.
 
     A piece ends with the entry that reaches PIECE_ROWS rows or PIECE_BYTES.
     """
-    maker = EntryRows(partition, exact=exact, rebuilt_bytes_max=rebuilt_bytes_max)
+
+    def begin() -> EntryRows:
+        return EntryRows(partition, exact=exact, rebuilt_bytes_max=rebuilt_bytes_max, aborted=aborted)
+
+    maker = begin()
     for run in runs:
         index = run.first_index
         for number, entry in enumerate(run.entries):
@@ -91,7 +97,7 @@ def rows_in_pieces(
             index += count
             if len(maker.rows) >= PIECE_ROWS or maker.byte_length >= PIECE_BYTES:
                 yield _rows(maker)
-                maker = EntryRows(partition, exact=exact, rebuilt_bytes_max=rebuilt_bytes_max)
+                maker = begin()
     if maker.rows:
         yield _rows(maker)
 
@@ -102,14 +108,16 @@ def rows_of(
     partition: int,
     exact: bool = False,
     rebuilt_bytes_max: int = REBUILT_BYTES_MAX,
+    aborted: AbortedEntries | None = None,
 ) -> Rows:
     """Returns the rows of ordered runs of one ledger; `partition` is -1 if the topic is not a partition.
 
     `exact` keeps the bytes of every entry. An entry that would be rebuilt larger than it was, and than
-    `rebuilt_bytes_max`, keeps its bytes anyway. Holds all rows in memory, and a few hundred bytes of an entry
-    can be thousands of rows, or many MiB: see `rows_in_pieces`.
+    `rebuilt_bytes_max`, keeps its bytes anyway. `aborted` has the ids of the entries of aborted transactions;
+    None if they are not known: then an entry in a transaction raises NotSupportedYet. Holds all rows in
+    memory, and a few hundred bytes of an entry can be thousands of rows, or many MiB: see `rows_in_pieces`.
     """
-    maker = EntryRows(partition, exact=exact, rebuilt_bytes_max=rebuilt_bytes_max)
+    maker = EntryRows(partition, exact=exact, rebuilt_bytes_max=rebuilt_bytes_max, aborted=aborted)
     for run in runs:
         maker.add(run)
     return _rows(maker)

@@ -68,8 +68,8 @@ class EntryReads:
 
     async def read(self, request: ReadRequest) -> AsyncGenerator[bytes, None]:
         """Yields the parts of a response. Raises TopicNotFound, NoSuchLedger, NoSuchEntry, EntryUnreadable,
-        OnlyCopy, NotSupportedYet for entries in transactions, StorageError, MetadataError, and
-        ServiceNotReady when the ledger is open and another broker owns it.
+        OnlyCopy, NotSupportedYet for entries in transactions if the caller does not know of them,
+        StorageError, MetadataError, and ServiceNotReady when the ledger is open and another broker owns it.
         """
         topic = TopicName.parse(request.topic)
         if not topic.persistent:
@@ -82,16 +82,16 @@ class EntryReads:
         try:
             closed = await self._ledgers.find(topic, creation_id, ref.id)
         except NoLedgerToOffload:
-            parts = self._read_open(topic, ref, first, last)
+            parts = self._read_open(topic, ref, first, last, request.transactions)
         else:
-            parts = self._read_closed(topic, closed, ref, first, last)
+            parts = self._read_closed(topic, closed, ref, first, last, request.transactions)
         async with aclosing(parts):
             async for part in parts:
                 READ_BYTES.inc(len(part))
                 yield part
 
     async def _part(
-        self, read: Awaitable[Sequence[Run]], ref: LedgerRef, last_confirmed: int
+        self, read: Awaitable[Sequence[Run]], ref: LedgerRef, last_confirmed: int, transactions: bool
     ) -> tuple[bytes, int]:
         """Reads one part; returns it and its last entry. Parts are read one by one, with a pause after each:
         however many jobs read, at least half of the event loop's time is left for messages.
@@ -100,11 +100,11 @@ class EntryReads:
         async with self._reading:
             since = time()
             runs = await read
-            if any(run.flags & RUN_TXN for run in runs):
-                # Their outcome is known to the topic's owner alone, and rows must not show aborted messages.
+            if not transactions and any(run.flags & RUN_TXN for run in runs):
+                # Jobs of earlier releases would take aborted messages for others.
                 raise NotSupportedYet(
-                    f"ledger {ref.id} has messages in transactions, which jobs cannot read in this version: "
-                    "read the topic with a client"
+                    f"ledger {ref.id} has messages in transactions, which this job does not know of: run a "
+                    "job of this release, or read the topic with a client"
                 )
             read_s = time() - since
             async with self._turn:
@@ -114,7 +114,7 @@ class EntryReads:
         return part, runs[-1].last_entry_id
 
     async def _read_closed(
-        self, topic: TopicName, ledger: TopicLedger, ref: LedgerRef, first: int, last: int
+        self, topic: TopicName, ledger: TopicLedger, ref: LedgerRef, first: int, last: int, transactions: bool
     ) -> AsyncGenerator[bytes, None]:
         if ledger.ref.key != ref.key:
             raise NoSuchLedger(f"ledger {ref.id} of {topic} has another key: it is not the requested ledger")
@@ -130,12 +130,12 @@ class EntryReads:
         reader = await self._store.open(ref)
         while first <= last:
             reading = reader.read(first, min(last, first + PART_ENTRIES_MAX - 1), PART_BYTES_MAX)
-            part, sent = await self._part(reading, ref, ledger.last_entry_id)
+            part, sent = await self._part(reading, ref, ledger.last_entry_id, transactions)
             yield part
             first = sent + 1
 
     async def _read_open(
-        self, topic: TopicName, ref: LedgerRef, first: int, last: int
+        self, topic: TopicName, ref: LedgerRef, first: int, last: int, transactions: bool
     ) -> AsyncGenerator[bytes, None]:
         owner = await self._owners.elsewhere(topic)
         if owner:
@@ -153,7 +153,7 @@ class EntryReads:
                     f"ledger {ref.id} of {topic} can be read up to {readable}, not up to {last}"
                 )
             reading = self._read_managed(managed_ledger, ref, first, last)
-            part, sent = await self._part(reading, ref, readable.entry_id)
+            part, sent = await self._part(reading, ref, readable.entry_id, transactions)
             yield part
             first = sent + 1
 

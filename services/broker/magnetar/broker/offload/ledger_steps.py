@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from magnetar.broker.offload.attempt_metrics import count_completed, count_failed
+from magnetar.broker.offload.held_ledgers import is_held, why_held
 from magnetar.broker.offload.ledger_messages import BookiesOf, ledger_message
 from magnetar.broker.offload.topic_names import TopicNames
 from magnetar.broker.offload_policy.location import normalized
@@ -37,7 +38,13 @@ from magnetar.common.offload.offload_pb2 import (
     WantRequest,
     WantResponse,
 )
-from magnetar.common.offload.offload_refusals import AttemptOver, BadLocation, NoLedgerToOffload, OnlyCopy
+from magnetar.common.offload.offload_refusals import (
+    AttemptOver,
+    BadLocation,
+    HeldByTransaction,
+    NoLedgerToOffload,
+    OnlyCopy,
+)
 from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.ledger.cold.layout import attempt_path
 from magnetar.ledger.managed_ledger import offload_progress, offload_state
@@ -136,6 +143,7 @@ class LedgerSteps:
         topic = await self._same_topic(request.topic, request.creation_id, request.ledger_id)
         if len(request.attempt) != offload_state.ATTEMPT_BYTES:
             raise AttemptOver(f"an attempt id has 16 random bytes, not {len(request.attempt)}")
+        self._check_settled(topic, request)
         step = partial(
             offload_state.begin,
             attempt=request.attempt,
@@ -214,6 +222,19 @@ class LedgerSteps:
                 f"has no ledger {ledger_id}"
             )
         return topic
+
+    def _check_settled(self, topic: TopicName, request: BeginRequest) -> None:
+        """Raises HeldByTransaction if this broker knows that the ledger is. Others do not know: jobs ask the
+        owner first.
+        """
+        loaded = self._topics.loaded.get(topic.full)
+        if not isinstance(loaded, PersistentTopic) or loaded.ledger.creation_id != request.creation_id:
+            return
+        span = loaded.ledger.spans.by_id.get(request.ledger_id)
+        if span is not None and is_held(loaded.ledger, span):
+            raise HeldByTransaction(
+                f"ledger {request.ledger_id} of {topic} {why_held(loaded.ledger)}: it is offloaded after that"
+            )
 
     async def _step(
         self, topic: TopicName, creation_id: int, ledger_id: int, step: Step

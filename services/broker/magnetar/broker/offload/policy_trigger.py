@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from magnetar.broker.housekeeping import look_at_all
+from magnetar.broker.offload.held_ledgers import is_held
 from magnetar.broker.offload_policy.config import OffloadConfig
 from magnetar.broker.offload_policy.policy import OffloadPolicy
 from magnetar.broker.topics.persistent_topic import PersistentTopic
@@ -22,7 +23,7 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.offload.offload_refusals import NoLedgerToOffload
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
-from magnetar.ledger.managed_ledger.offload_figures import OffloadFigures
+from magnetar.ledger.managed_ledger.offload_figures import OffloadFigures, is_offloaded
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 from magnetar.ledger.managed_ledger.offload_state import want
 from prometheus_client import Counter, Gauge
@@ -49,6 +50,11 @@ LEDGERS: Final = Gauge(
     "Ledgers of loaded topics in offload, by state: waiting (for a job), running, complete, and left "
     "(complete and deleted from bookies; also counted as complete).",
     ["state"],
+    registry=REGISTRY,
+)
+HELD: Final = Gauge(
+    "magnetar_offload_held_ledgers",
+    "Closed ledgers of loaded topics that are to be offloaded, and wait for the end of an open transaction.",
     registry=REGISTRY,
 )
 LEDGER_BYTES: Final = Gauge(
@@ -97,6 +103,7 @@ class PolicyTrigger:
         self._wanted: list[int] = []
         """Number of ledgers marked in this pass, one item for each topic that had some."""
         self._nowhere: set[str] = set()
+        self._held = 0
         self._told: set[str] = set()
 
     async def run(self) -> None:
@@ -107,7 +114,7 @@ class PolicyTrigger:
 
     async def look(self) -> None:
         """Runs one pass; failures are logged and retried by the next pass."""
-        self._figures, self._wanted, self._nowhere = OffloadFigures(), [], set()
+        self._figures, self._wanted, self._nowhere, self._held = OffloadFigures(), [], set(), 0
         await look_at_all("offload", list(self._loaded().values()), self._look_at, self._clock)
         if self._wanted:
             log.info(
@@ -121,6 +128,7 @@ class PolicyTrigger:
         LEDGER_BYTES.set(figures.byte_length)
         OBJECT_BYTES.set(figures.object_bytes)
         NOWHERE.set(len(self._nowhere))
+        HELD.set(self._held)
         # Topics that recovered or were unloaded are logged again when they fail again.
         self._told &= self._nowhere
 
@@ -130,15 +138,25 @@ class PolicyTrigger:
         spans = topic.ledger.spans.spans
         self._figures.add(spans)
         policy = topic.policies.offload
-        if not policy.automatic:
-            return None
-        wanted = due(spans, policy, self._clock.wall_ms())
+        wanted = due(spans, policy, self._clock.wall_ms()) if policy.automatic else []
+        if topic.ledger.transactions is not None:
+            wanted = self._without_held(topic, wanted)
         if not wanted:
             return None
         if policy.location is None:
             self._tell(topic)
             return None
         return self._want(topic, wanted[:WANTS_AT_ONCE], policy.location)
+
+    def _without_held(self, topic: PersistentTopic, wanted: list[LedgerSpan]) -> list[LedgerSpan]:
+        """Returns those that no open transaction holds back, and counts those that one does."""
+        ledger = topic.ledger
+        ready = [span for span in wanted if not is_held(ledger, span)]
+        requested = (
+            each for each in ledger.spans.spans if each.offload is not None and not is_offloaded(each)
+        )
+        self._held += len(wanted) - len(ready) + sum(is_held(ledger, each) for each in requested)
+        return ready
 
     async def _want(self, topic: PersistentTopic, spans: Sequence[LedgerSpan], location: str) -> None:
         name, creation_id = topic.name, topic.ledger.creation_id

@@ -1,4 +1,8 @@
-"""Descriptions of topics: closed ledgers from metadata, the open ledger from the topic's owner."""
+"""Descriptions of topics: closed ledgers from metadata, the open ledger from the topic's owner.
+
+The owner also tells what transactions mean for readers: how far ledgers can be read, and the entries that are
+aborted, which callers leave out.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from magnetar.broker.offload.held_ledgers import is_held, why_held
 from magnetar.broker.offload.ledger_messages import BookiesOf, ledger_message, open_ledger_message
 from magnetar.broker.offload.topic_names import TopicNames
 from magnetar.broker.offload.topic_owners import TopicOwners
@@ -19,8 +24,11 @@ from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.offload_pb2 import DescribeRequest, DescribeResponse, Ledger
 from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.common.wire.pulsar_pb2 import Schema
+from magnetar.ledger.cold.aborted_entries import encode_aborted
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan
+from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers, TopicLedgers
+from magnetar.ledger.managed_ledger.offload_state import has_left_bookies
 
 LEDGERS_MAX: Final = 1_000
 PAGE_BYTES_MAX: Final = 4 << 20
@@ -32,11 +40,11 @@ TURNS_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Readable:
-    """The ledgers that an owner can read, for one creation of a topic."""
+    """Ledgers of one creation of a topic as its owner has them: closed ones, and those that can be read."""
 
-    creation_id: int
+    ledger: ManagedLedger
     spans: list[tuple[LedgerSpan, int, bool]]
-    """Each span with its last readable entry and whether it was closed."""
+    """Each span with its last readable entry (-1: none) and whether it was closed."""
 
 
 class _Told(NamedTuple):
@@ -85,9 +93,13 @@ class TopicDescriptions:
                 )
             response.creation_id = found.creation_id
             told = _closed(found) if readable is None else _joined(name, found, readable)
-            await self._fill_page(
-                response, name, [each for each in told if each.ledger_id > request.after_ledger_id]
-            )
+            following = [
+                each
+                for each in told
+                if each.ledger_id > request.after_ledger_id
+                and (not request.ledger_id or each.ledger_id == request.ledger_id)
+            ]
+            await self._fill_page(response, name, following, None if readable is None else readable.ledger)
         await self._fill_schema(response, name)
         return response
 
@@ -98,24 +110,36 @@ class TopicDescriptions:
         limit = topic.ledger.read_limit()
         found = []
         for span in topic.ledger.spans.spans:
-            last_entry_id = min(Position(span.ref.id, span.entries - 1), limit).entry_id
-            if span.ref.id <= limit.ledger_id and last_entry_id >= 0:
+            last_entry_id = -1
+            if span.ref.id <= limit.ledger_id:
+                last_entry_id = min(Position(span.ref.id, span.entries - 1), limit).entry_id
+            if last_entry_id >= 0 or (span.closed and is_held(topic.ledger, span)):
                 found.append((span, last_entry_id, span.closed))
-        return _Readable(topic.ledger.creation_id, found)
+        return _Readable(topic.ledger, found)
 
-    async def _fill_page(self, response: DescribeResponse, name: TopicName, following: list[_Told]) -> None:
+    async def _fill_page(
+        self, response: DescribeResponse, name: TopicName, following: list[_Told], owned: ManagedLedger | None
+    ) -> None:
+        """`owned` is the managed ledger if the topic is this broker's."""
         page: list[Ledger] = []
         closed: list[tuple[Ledger, TopicLedger]] = []
         async for ledger_id, ledger, span, last_entry_id in iterate_cooperatively(following[:LEDGERS_MAX]):
             if ledger is not None:
                 page.append(ledger_message(name, response.creation_id, ledger))
+                if last_entry_id < ledger.last_entry_id:
+                    assert owned is not None, "only the owner tells less than all of a closed ledger"
+                    page[-1].last_entry_id = last_entry_id
+                    page[-1].held = why_held(owned)
                 closed.append((page[-1], ledger))
             else:
                 assert span is not None, f"ledger {ledger_id} is closed or open"
                 page.append(open_ledger_message(name, response.creation_id, span, last_entry_id))
         await self._bookies.fill(closed)
+        left = {ledger.ref.id for _, ledger in closed if has_left_bookies(ledger)}
         byte_length = 0
         for message in page:
+            if owned is not None and message.ledger_id not in left:
+                _tell_transactions(message, owned)
             byte_length += message.ByteSize()
             if response.ledgers and byte_length > PAGE_BYTES_MAX:
                 break
@@ -130,6 +154,14 @@ class TopicDescriptions:
             response.schema = schema.schema_data
 
 
+def _tell_transactions(message: Ledger, owned: ManagedLedger) -> None:
+    message.transactions_told = True
+    transactions = owned.transactions
+    aborted = None if transactions is None else transactions.aborted.get(message.ledger_id)
+    if aborted is not None:
+        message.aborted = encode_aborted(aborted)
+
+
 def _closed(found: TopicLedgers) -> list[_Told]:
     return [
         _Told(each.ref.id, each, None, each.last_entry_id)
@@ -139,12 +171,20 @@ def _closed(found: TopicLedgers) -> list[_Told]:
 
 
 def _joined(name: TopicName, found: TopicLedgers, readable: _Readable) -> list[_Told]:
-    """Joins the owner's ledgers with metadata, which describes the closed ones. Raises BeingChanged."""
-    if readable.creation_id != found.creation_id:
+    """Joins the owner's ledgers with metadata, which describes the closed ones. Raises BeingChanged.
+
+    What was appended since the owner was asked is told only if it cannot be in a transaction.
+    """
+    if readable.ledger.creation_id != found.creation_id:
         raise BeingChanged(f"topic {name} was recreated while it was described; retry")
     closed = {each.ref.id: each for each in found.ledgers}
-    return [
-        _Told(span.ref.id, closed.get(span.ref.id), span, last_entry_id)
-        for span, last_entry_id, was_closed in readable.spans
-        if span.ref.id in closed or not was_closed  # otherwise it was trimmed meanwhile
-    ]
+    plain = readable.ledger.transactions is None
+    told = []
+    for span, last_entry_id, was_closed in readable.spans:
+        ledger = closed.get(span.ref.id)
+        if ledger is not None:
+            limited = was_closed or not plain
+            told.append(_Told(span.ref.id, ledger, span, last_entry_id if limited else ledger.last_entry_id))
+        elif not was_closed:  # otherwise it was trimmed meanwhile
+            told.append(_Told(span.ref.id, None, span, last_entry_id))
+    return told

@@ -22,6 +22,12 @@ def blocking(ledger: ManagedLedger) -> tuple[TxnId, OpenTransaction] | None:
     return next(((txn, each) for txn, each in opened if each.first_position == first), None)
 
 
+def blocker(ledger: ManagedLedger) -> str | None:
+    """Describes the open transaction behind which nothing may be read; None without one."""
+    found = blocking(ledger)
+    return None if found is None else _described(ledger, *found)
+
+
 def blocked_s(ledger: ManagedLedger) -> float:
     """Returns the age in seconds of the open transaction that readers wait for; 0 without one, or when its
     begin is not known.
