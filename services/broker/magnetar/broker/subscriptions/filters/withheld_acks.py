@@ -77,6 +77,10 @@ class WithheldAcks:
         whole = pending.withheld.get(run.ledger_id)
         if whole is not None and whole.range_cardinality(run.first_entry_id, run.last_entry_id + 1):
             return True
+        # Never longer than the run: thousands of batches may be pending, anywhere in the topic.
+        if len(pending.batches) > len(run.entries):
+            ids = range(run.first_entry_id, run.last_entry_id + 1)
+            return any((run.ledger_id, entry_id) in pending.batches for entry_id in ids)
         return any(
             ledger_id == run.ledger_id and run.first_entry_id <= entry_id <= run.last_entry_id
             for ledger_id, entry_id in pending.batches
