@@ -108,7 +108,7 @@ def ack_groups(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def transactional_acks(draw: st.DrawFn) -> bytes:
-    """What a client sends that acknowledges one message after the other in transactions."""
+    """Acknowledgements of one message after the other, each in one of a few transactions."""
     transactions = draw(st.lists(st.tuples(UINT64, UINT64), min_size=1, max_size=2))
     entry_ids = draw(st.lists(st.integers(0, 300) | UINT64, min_size=1, max_size=20))
     parts = []

@@ -125,8 +125,8 @@ async def _commit(
                 if not ended.known and not unknown_is_late:
                     raise SinkError(
                         f"the broker has forgotten whether transaction {task.txn} of this batch was "
-                        "committed: too much time passed since its driver died. Compare the topic with the rows, then "
-                        "publish what is missing and begin with another query.id"
+                        "committed: too much time passed since its driver died. Compare the topic with the "
+                        "rows, then publish what is missing and begin with another query.id"
                     ) from ended
                 late.append(task)
 

@@ -31,7 +31,7 @@ _OPENED_BY: Final = "opened"
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit:
-    """What a task has published, to be committed."""
+    """The transaction of a task, to be committed."""
 
     partition: int
     """Number of the task in its batch."""

@@ -57,7 +57,7 @@ class Written:
     published: int
     found: int
     commit: TaskCommit | None = None
-    """What is to be committed; None without transactions, and without rows."""
+    """The transaction to commit; None without transactions, and without rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Cluster:
         self.steps_left -= 1
 
     def published(self, batch: int, checksum: int = 0) -> list[TaskCommit]:
-        """What the tasks of a run of a batch have published; all have ten rows."""
+        """Returns the transactions of the tasks of one run of a batch; each task has ten rows."""
         return [
             TaskCommit(partition, TxnId(0, next(self.numbers)), 10, checksum or batch * 10 + partition)
             for partition in range(PARTITIONS)
