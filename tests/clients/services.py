@@ -83,10 +83,18 @@ def _compacted(rest: Rest, path: str) -> bool:
 
 
 def _backlog(rest: Rest, path: str, subscription: str) -> int:
-    reply = rest.call("GET", f"{path}/stats")
-    if reply.status != 200:
-        reply = rest.call("GET", f"{path}/partitioned-stats")
-    found: dict[str, Any] = reply.json["subscriptions"][subscription]
+    """Returns the entries that a subscription has not acknowledged, once the topic is served again."""
+    replies: list[Any] = []
+
+    def told() -> bool:
+        for name in ("stats", "partitioned-stats"):
+            replies.append(rest.call("GET", f"{path}/{name}"))
+            if replies[-1].status == 200:
+                return True
+        return False
+
+    eventually(told, f"statistics of {path}", APPLIED_SECONDS_MAX)
+    found: dict[str, Any] = replies[-1].json["subscriptions"][subscription]
     return int(found["msgBacklog"])
 
 

@@ -8,7 +8,7 @@ import (
 	"github.com/apache/pulsar-client-go/pulsar"
 )
 
-const ttl = time.Minute
+const ttl = 5 * time.Minute
 
 // begin opens a transaction.
 func (t *trial) begin(client pulsar.Client) pulsar.Transaction {

@@ -19,7 +19,7 @@ import org.apache.pulsar.client.api.transaction.TransactionCoordinatorClientExce
 
 /** Scenarios of transactions. */
 final class Transactions {
-    private static final int TTL_S = 60;
+    private static final int TTL_S = 300;
     private static final int SHORT_TTL_MS = 2_000;
 
     static final Map<String, ClientProgram.Scenario> SCENARIOS = new LinkedHashMap<>();
