@@ -29,9 +29,24 @@ func earliest(kind pulsar.SubscriptionType) pulsar.ConsumerOptions {
 	}
 }
 
+const (
+	movingTries = 50
+	movingPause = 200 * time.Millisecond
+)
+
+// isMoving says whether a broker refused because the topic moved after it was looked up. Other programs move it
+// meanwhile, and the library leaves it to its caller to open a producer or consumer again.
+func isMoving(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "ServiceNotReady")
+}
+
 // producer opens one on the scenario's topic unless the options name another.
 func (t *trial) producer(options pulsar.ProducerOptions) pulsar.Producer {
 	producer, err := t.tryProducer(options)
+	for tries := 1; isMoving(err) && tries < movingTries; tries++ {
+		time.Sleep(movingPause)
+		producer, err = t.tryProducer(options)
+	}
 	t.must(err, "opening a producer")
 	return producer
 }
@@ -49,6 +64,10 @@ func (t *trial) tryProducer(options pulsar.ProducerOptions) (pulsar.Producer, er
 // consumer subscribes to the scenario's topic unless the options name others.
 func (t *trial) consumer(options pulsar.ConsumerOptions) pulsar.Consumer {
 	consumer, err := t.tryConsumer(options)
+	for tries := 1; isMoving(err) && tries < movingTries; tries++ {
+		time.Sleep(movingPause)
+		consumer, err = t.tryConsumer(options)
+	}
 	t.must(err, "subscribing")
 	return consumer
 }
