@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import Any
@@ -11,6 +12,9 @@ import pulsar
 from tests.clients.python.harness import Scene, expect, expect_equal, until
 
 COUNT = 300
+
+STUCK_S = 15
+"""Seconds without a message after which a consumer is replaced."""
 
 
 class _Traffic:
@@ -23,6 +27,7 @@ class _Traffic:
         self.sent: list[int] = []
         self.failed: dict[int, str] = {}
         self.received: list[int] = []
+        self._scene = scene
         self._consumer = _consumer(scene)
         self._producer = scene.new_client().create_producer(scene.topic(), send_timeout_millis=20_000)
         self._released = threading.Event()
@@ -48,18 +53,32 @@ class _Traffic:
             time.sleep(0.002)
 
     def _receive(self) -> None:
+        idle_s = 0
         while True:
             try:
                 message: Any = self._consumer.receive(timeout_millis=1000)
             except pulsar.Timeout:
+                idle_s += 1
+                if idle_s % STUCK_S == 0:
+                    self._subscribe_again()
                 continue
             except pulsar.PulsarException:
                 return  # the scenario ended and closed the client
+            idle_s = 0
             self.received.append(int(message.data()))
             try:
                 self._consumer.acknowledge(message)
             except pulsar.PulsarException:
                 continue  # not connected at the moment: the message will come again
+
+    def _subscribe_again(self) -> None:
+        """Replace a consumer that may be stuck after a refusal, see `_consumer`; what it had comes again."""
+        with contextlib.suppress(pulsar.PulsarException):
+            self._consumer.close()
+        for _ in range(3):
+            with contextlib.suppress(pulsar.PulsarException):
+                self._consumer = _consumer(self._scene)
+                return
 
     def wait(self, seconds: float) -> None:
         """Wait until every number was tried and what was stored arrived."""

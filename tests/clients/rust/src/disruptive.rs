@@ -61,11 +61,12 @@ async fn settle(receipt: Result<SendFuture, pulsar::Error>) -> Outcome {
     Ok(())
 }
 
-/// Receive until all of `COUNT` messages came, or none for 80 s; return first arrivals in their order.
+/// Receive until all of `COUNT` messages came, or none for 160 s, since a kill waits for all programs; return first
+/// arrivals in their order.
 async fn receive_all(mut consumer: Consumer, again: Option<(Client, String)>) -> Outcome<Vec<usize>> {
     let (mut seen, mut arrivals) = (BTreeSet::new(), Vec::new());
     while arrivals.len() < COUNT {
-        let message = match (tokio::time::timeout(Duration::from_secs(80), consumer.next()).await, &again) {
+        let message = match (tokio::time::timeout(Duration::from_secs(160), consumer.next()).await, &again) {
             (Ok(Some(message)), _) => message?,
             // A consumer of this client connects again by itself unless the dying broker resets the
             // attempt, which the client does not repeat: then the stream ends.
