@@ -12,7 +12,7 @@ import (
 const (
 	disruptedMessages = 300
 	disruptedPause    = 10 * time.Millisecond // between sends, so that disruptions happen among them
-	disruptedGap      = 40 * time.Second      // the longest time without a message: clients wait longer each time
+	disruptedGap      = 150 * time.Second     // the longest time without a message: a kill waits for all programs
 )
 
 func moved(t *trial) {

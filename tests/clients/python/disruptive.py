@@ -31,6 +31,7 @@ class _Traffic:
         self._consumer = _consumer(scene)
         self._producer = scene.new_client().create_producer(scene.topic(), send_timeout_millis=20_000)
         self._released = threading.Event()
+        self._over = threading.Event()
         for work in (self._send, self._receive):
             threading.Thread(target=work, daemon=True).start()
 
@@ -54,16 +55,16 @@ class _Traffic:
 
     def _receive(self) -> None:
         idle_s = 0
-        while True:
+        while not self._over.is_set():
             try:
                 message: Any = self._consumer.receive(timeout_millis=1000)
-            except pulsar.Timeout:
+            except pulsar.PulsarException as error:
+                if not isinstance(error, pulsar.Timeout):
+                    time.sleep(1)  # it is not open
                 idle_s += 1
                 if idle_s % STUCK_S == 0:
                     self._subscribe_again()
                 continue
-            except pulsar.PulsarException:
-                return  # the scenario ended and closed the client
             idle_s = 0
             self.received.append(int(message.data()))
             try:
@@ -75,15 +76,16 @@ class _Traffic:
         """Replace a consumer that may be stuck after a refusal, see `_consumer`; what it had comes again."""
         with contextlib.suppress(pulsar.PulsarException):
             self._consumer.close()
-        for _ in range(3):
-            with contextlib.suppress(pulsar.PulsarException):
-                self._consumer = _consumer(self._scene)
-                return
+        with contextlib.suppress(pulsar.PulsarException):
+            self._consumer = _consumer(self._scene)
 
     def wait(self, seconds: float) -> None:
-        """Wait until every number was tried and what was stored arrived."""
-        until(lambda: self.tried() == COUNT, f"{COUNT} sends have ended", seconds)
-        until(lambda: set(self.sent) <= set(self.received), "every stored message arrives", seconds)
+        """Wait until every number was tried and what was stored arrived; then the consumer stops."""
+        try:
+            until(lambda: self.tried() == COUNT, f"{COUNT} sends have ended", seconds)
+            until(lambda: set(self.sent) <= set(self.received), "every stored message arrives", seconds)
+        finally:
+            self._over.set()
 
 
 def _consumer(scene: Scene) -> Any:
