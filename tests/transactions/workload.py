@@ -226,9 +226,10 @@ class TransactionWorkload:
                     self.recorder.note("left", topic=name, subscription=subscription, messages=left)
 
     async def _loaded_anew(self, broker: SimBroker, name: str) -> SimTopic:
+        """Loads a topic; one that no broker has created in the run is empty (seed 8880)."""
         while True:
             try:
-                return await SimTopic.load(broker.ctx, name, self._cluster.loop.time, create=False)
+                return await SimTopic.load(broker.ctx, name, self._cluster.loop.time, create=True)
             except (StorageError, MetadataError):
                 await asyncio.sleep(0.05)
 
