@@ -52,6 +52,8 @@ class Owners:
     lives: dict[str, Address] = field(default_factory=dict)
     versions: Counter[str] = field(default_factory=Counter)
     """By party: number of its moves."""
+    loaded: set[str] = field(default_factory=set)
+    """Topics that a broker loaded, which therefore exist from then on."""
 
     def move(self, party: str, broker: str) -> None:
         """Gives a party to a broker, which has to load it, even if it had it before."""
@@ -187,6 +189,7 @@ class SimBroker:
 
     async def _load_topic(self, name: str) -> SimTopic:
         self.topics[name] = found = await SimTopic.load(self.ctx, name, self._clock, create=True)
+        self._owners.loaded.add(name)
         found.redelivered_after_s = self.redelivered_after_s
         return found
 

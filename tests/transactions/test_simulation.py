@@ -48,6 +48,11 @@ def test_every_promise_of_transactions_holds_over_bookies(seed: int) -> None:
     run_transactions(seed, BOOKIES)
 
 
+@pytest.mark.parametrize("seed", [8880])
+def test_a_topic_that_no_broker_could_create_is_empty_in_the_end(seed: int) -> None:
+    run_transactions(seed, LOG)
+
+
 @pytest.mark.full
 def test_the_same_seed_gives_the_same_trace_hash() -> None:
     first = [run_transactions(seed, LOG)[0].trace for seed in range(4)]

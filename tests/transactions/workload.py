@@ -226,10 +226,11 @@ class TransactionWorkload:
                     self.recorder.note("left", topic=name, subscription=subscription, messages=left)
 
     async def _loaded_anew(self, broker: SimBroker, name: str) -> SimTopic:
-        """Loads a topic; one that no broker has created in the run is empty (seed 8880)."""
+        """Loads a topic; one that no broker loaded may be missing, and is empty (seed 8880)."""
+        create = name not in self._owners.loaded
         while True:
             try:
-                return await SimTopic.load(broker.ctx, name, self._cluster.loop.time, create=True)
+                return await SimTopic.load(broker.ctx, name, self._cluster.loop.time, create=create)
             except (StorageError, MetadataError):
                 await asyncio.sleep(0.05)
 
