@@ -1,228 +1,395 @@
-"""The client shared by producers and consumers: connections by broker, and topic lookup."""
+"""The client: connections to a cluster, and what is made with them."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final, TypeVar
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
 
-from magnetar.client.connection import Connection, connect
-from magnetar.client.errors import ClientError, ConnectionLost, NoCredentials, OwnerUnreachable, Refused
-from magnetar.client.service_url import ServiceUrl
-from magnetar.common.errors import ConfigError
-from magnetar.common.naming.topic_name import TopicName
-from magnetar.common.security.tls.client_context import ClientFiles, ClientTls
-from magnetar.common.wire.pulsar_pb2 import (
-    BaseCommand,
-    CommandGetTopicsOfNamespace,
-    CommandLookupTopic,
-    CommandLookupTopicResponse,
-    CommandPartitionedTopicMetadata,
+from magnetar.client.authentication.methods import Authentication
+from magnetar.client.compression import check_codec
+from magnetar.client.consumer.consumer import Consumer, Listener
+from magnetar.client.consumer.dead_letters import DeadLetterPolicy
+from magnetar.client.consumer.options import (
+    Chunking,
+    ConsumerOptions,
+    InitialPosition,
+    KeySharedPolicy,
+    SubscriptionType,
 )
-
-REDIRECTS_MAX: Final = 20
-PAUSE_S: Final = 0.1
-PAUSE_S_MAX: Final = 5.0
+from magnetar.client.consumer.redelivery import RedeliveryDelay
+from magnetar.client.consumer.topic_list import TopicListWatcher
+from magnetar.client.encryption import CryptoFailure, KeyReader
+from magnetar.client.errors import ClientError
+from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+from magnetar.client.lookup import TopicPattern
+from magnetar.client.messages import MessageId
+from magnetar.client.options import ClientOptions, Tls
+from magnetar.client.producer.options import COMPRESSIONS, AccessMode, Batching, Compression, ProducerOptions
+from magnetar.client.producer.producer import Producer
+from magnetar.client.reader import Reader
+from magnetar.client.routing import Hashing, RoundRobin, Routing
+from magnetar.client.schemas.schema import Schema
+from magnetar.client.session import ClientParts
+from magnetar.client.table_view import TableView
+from magnetar.client.transactions.coordinators import Coordinators
+from magnetar.client.transactions.transaction import Transaction
+from magnetar.common.naming.topic_name import TopicName
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientOptions:
-    """How to reach a cluster. Times are in seconds."""
-
-    service_url: str
-    auth_method: str = ""
-    auth_data: bytes | Callable[[], bytes] = b""
-    """The secret, or what gives it for each connection and challenge. It is called in a thread, since it may
-    wait for an issuer, and may raise OSError.
-    """
-    trust_certs_file: str = ""
-    allow_insecure: bool = False
-    """Accept any server certificate, whatever its name."""
-    verify_hostname: bool = True
-    """Check that the server's certificate names its host."""
-    certificate_file: str = ""
-    """A certificate to show, with its chain; PEM, as all files."""
-    key_file: str = ""
-
-    listener_name: str = ""
-    operation_timeout_s: float = 30.0
+_DEFAULT_DELAY = RedeliveryDelay()
+_DEFAULT_BATCHING = Batching()
+_ROUND_ROBIN = RoundRobin()
 
 
 class Client:
-    """Owns connections; `close` ends them. Use it on one event loop."""
+    """A client of Magnetar, or of any broker that speaks Pulsar's protocol.
 
-    def __init__(self, options: ClientOptions) -> None:
-        """Creates a client. Raises ClientError for an invalid service URL or unusable certificates."""
-        self.options = options
-        self._url = ServiceUrl.parse(options.service_url)
-        self._tls = _client_tls(options) if self._url.tls else None
-        self._connections: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
-        self.ids = itertools.count(1)
-        """Ids of producers and consumers, unique within a client."""
+    It belongs to the event loop and the process in which it was created, and has no threads. Producers,
+    consumers and readers share its connections, and are closed with it.
+
+        async with Client("pulsar://localhost:6650") as client:
+            producer = await client.create_producer("orders")
+            message_id = await producer.send(b"hello")
+    """
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        authentication: Authentication | None = None,
+        tls: Tls | None = None,
+        listener_name: str = "",
+        proxy_url: str = "",
+        operation_timeout_s: float = 30.0,
+        connect_timeout_s: float = 10.0,
+        reconnect_timeout_s: float = float("inf"),
+        connections_per_broker: int = 1,
+        memory_limit_bytes: int = 64 * 1024 * 1024,
+        waits_for_service: bool = False,
+    ) -> None:
+        """Creates a client; connections are opened when they are needed.
+
+        `service_url` is pulsar://host:port, or pulsar+ssl://; several hosts are separated by commas.
+        `listener_name` chooses one of the brokers' advertised listeners. `proxy_url` (pulsar+ssl://) is a
+        proxy that finds brokers by the name that TLS asks for. `reconnect_timeout_s` bounds how long a
+        producer or consumer tries to get back after its connection ended. `memory_limit_bytes` bounds
+        unconfirmed messages; 0: no bound. `waits_for_service`: the first connection may take the operation
+        timeout, for services that start together.
+
+        Raises ClientError for a URL or certificates that cannot be used, WrongLoop outside a coroutine.
+        """
+        self._use(
+            ClientOptions(
+                service_url=service_url,
+                authentication=authentication,
+                tls=tls or Tls(),
+                listener_name=listener_name,
+                proxy_url=proxy_url,
+                operation_timeout_s=operation_timeout_s,
+                connect_timeout_s=connect_timeout_s,
+                reconnect_timeout_s=reconnect_timeout_s,
+                connections_per_broker=connections_per_broker,
+                memory_limit_bytes=memory_limit_bytes,
+                waits_for_service=waits_for_service,
+            )
+        )
+
+    @classmethod
+    def with_options(cls, options: ClientOptions) -> Client:
+        """Creates a client from options that were put together before. Raises as the constructor."""
+        client = cls.__new__(cls)
+        client._use(options)
+        return client
+
+    def _use(self, options: ClientOptions) -> None:
+        self._parts = ClientParts(options)
+        self._coordinators = Coordinators(self._parts)
+
+    @property
+    def parts(self) -> ClientParts:
+        """What producers and consumers of another kind build on, such as those of Spark's sink."""
+        return self._parts
+
+    async def create_producer(
+        self,
+        topic: str,
+        *,
+        schema: Schema[T] | None = None,
+        name: str = "",
+        initial_sequence_id: int | None = None,
+        send_timeout_s: float = 30.0,
+        batching: Batching | None = _DEFAULT_BATCHING,
+        chunking: bool = False,
+        chunk_bytes_max: int = 0,
+        compression: Compression = "none",
+        routing: Routing = _ROUND_ROBIN,
+        hashing: Hashing = "java_string",
+        access_mode: AccessMode = "shared",
+        public_keys: Mapping[str, bytes] | None = None,
+        max_pending_messages: int = 10_000,
+        waits_for_room: bool = True,
+        properties: Mapping[str, str] | None = None,
+        initial_subscription: str = "",
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> Producer[T]:
+        """Opens a producer of a topic, partitioned or not.
+
+        Without `schema` messages are bytes. `name`: unique in the topic; with deduplication, sequence ids go
+        on where those of the name ended. `send_timeout_s` 0: messages wait for receipts without end.
+        `batching` None: an entry for each message. `chunking`: messages larger than the broker takes are cut
+        into chunks. `public_keys` (PEM by name) encrypt messages end to end. `max_pending_messages` counts
+        for each partition; `waits_for_room`: `send` waits when there are so many, otherwise raises QueueFull.
+        `initial_subscription` is created with the topic.
+
+        Raises Refused (ProducerBusy, TopicNotFound, IncompatibleSchema ...), ConnectionLost,
+        OperationTimeout.
+        """
+        self._parts.home.check()
+        check_codec(COMPRESSIONS[compression])
+        options = ProducerOptions(
+            name=name,
+            initial_sequence_id=initial_sequence_id,
+            send_timeout_s=send_timeout_s,
+            batching=batching,
+            chunking=chunking,
+            chunk_bytes_max=chunk_bytes_max,
+            compression=compression,
+            routing=routing,
+            hashing=hashing,
+            access_mode=access_mode,
+            public_keys=public_keys or {},
+            max_pending_messages=max_pending_messages,
+            waits_for_room=waits_for_room,
+            properties=properties or {},
+            initial_subscription=initial_subscription,
+        )
+        producer = Producer(self._parts, TopicName.parse(topic), options, schema, interceptors)
+        await producer.open()
+        return producer
+
+    async def subscribe(
+        self,
+        topics: str | Sequence[str] | re.Pattern[str],
+        subscription: str,
+        *,
+        type: SubscriptionType = "exclusive",
+        schema: Schema[T] | None = None,
+        name: str = "",
+        initial_position: InitialPosition = "latest",
+        durable: bool = True,
+        start: MessageId | None = None,
+        start_inclusive: bool = False,
+        queue_size: int = 1_000,
+        queue_size_total: int = 50_000,
+        ack_group_s: float = 0.1,
+        ack_group_max: int = 1_000,
+        ack_receipts: bool = False,
+        batch_index_ack: bool = False,
+        negative_ack_delay: RedeliveryDelay = _DEFAULT_DELAY,
+        ack_timeout_s: float = 0.0,
+        dead_letter: DeadLetterPolicy | None = None,
+        retry_letters: bool = False,
+        priority_level: int = 0,
+        key_shared: KeySharedPolicy | None = None,
+        properties: Mapping[str, str] | None = None,
+        subscription_properties: Mapping[str, str] | None = None,
+        read_compacted: bool = False,
+        replicate_subscription: bool = False,
+        read_key: KeyReader | None = None,
+        crypto_failure: CryptoFailure = "fail",
+        chunking: Chunking | None = None,
+        pattern_update_s: float = 60.0,
+        listener: Listener | None = None,
+        on_active_change: Callable[[str, bool], None] | None = None,
+        on_end_of_topic: Callable[[str], None] | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+    ) -> Consumer[T]:
+        """Opens a consumer of a topic, of several, or of all that match a pattern (re.compile) of the form
+        tenant/namespace/expression, whose topics are added as they appear.
+
+        `queue_size` messages are fetched ahead for each topic; 0: one for each `receive`. Acknowledgements
+        are sent in groups of `ack_group_max` or after `ack_group_s`; with `ack_receipts` `acknowledge` waits
+        until the broker has stored them. `batch_index_ack`: parts of batches are acknowledged at the broker.
+        `ack_timeout_s` (at least 1; 0: none): messages not acknowledged in time are delivered again.
+        `dead_letter`: where messages go after too many deliveries; `retry_letters`: `reconsume_later` can be
+        used. `start` is for subscriptions that are not durable. `read_key` gives private keys for encrypted
+        messages. `listener` is called for each message, instead of `receive`. `on_active_change(topic,
+        is_active)` tells of failover.
+
+        Raises Refused (ConsumerBusy, TopicNotFound, IncompatibleSchema ...), ConnectionLost,
+        OperationTimeout.
+        """
+        self._parts.home.check()
+        options = ConsumerOptions(
+            subscription=subscription,
+            type=type,
+            name=name,
+            initial_position=initial_position,
+            durable=durable,
+            start=start,
+            start_inclusive=start_inclusive,
+            queue_size=queue_size,
+            queue_size_total=queue_size_total,
+            ack_group_s=ack_group_s,
+            ack_group_max=ack_group_max,
+            ack_receipts=ack_receipts,
+            batch_index_ack=batch_index_ack,
+            negative_ack_delay=negative_ack_delay,
+            ack_timeout_s=ack_timeout_s,
+            dead_letter=dead_letter or (DeadLetterPolicy(redeliveries_max=16) if retry_letters else None),
+            retry_letters=retry_letters,
+            priority_level=priority_level,
+            key_shared=key_shared or KeySharedPolicy(),
+            properties=properties or {},
+            subscription_properties=subscription_properties or {},
+            read_compacted=read_compacted,
+            replicate_subscription=replicate_subscription,
+            read_key=read_key,
+            crypto_failure=crypto_failure,
+            chunking=chunking or Chunking(),
+            pattern_update_s=pattern_update_s,
+            on_active_change=on_active_change,
+            on_end_of_topic=on_end_of_topic,
+        )
+        consumer = Consumer(self._parts, options, schema, interceptors)
+        if isinstance(topics, re.Pattern):
+            pattern = TopicPattern.parse(topics)
+            found = await self._parts.lookup.topics_matching(pattern)
+            await consumer.open_found(found, listener)
+            watcher = TopicListWatcher(
+                self._parts, pattern, pattern_update_s, consumer.add_topics, consumer.remove_topics
+            )
+            consumer.watch(watcher.run())
+        else:
+            names = [topics] if isinstance(topics, str) else list(topics)
+            if not names:
+                raise ClientError("subscribe needs at least one topic, or a pattern")
+            await consumer.open(names, listener)
+        return consumer
+
+    async def create_reader(
+        self,
+        topic: str,
+        start: MessageId = MessageId.LATEST,
+        *,
+        start_inclusive: bool = False,
+        start_rollback_s: int = 0,
+        schema: Schema[T] | None = None,
+        name: str = "",
+        queue_size: int = 1_000,
+        read_compacted: bool = False,
+        subscription: str = "",
+        read_key: KeyReader | None = None,
+        crypto_failure: CryptoFailure = "fail",
+        chunking: Chunking | None = None,
+    ) -> Reader[T]:
+        """Opens a reader of a topic, which begins after `start` (with it, if `start_inclusive`), or
+        `start_rollback_s` seconds before now.
+
+        `start` of a partitioned topic is the earliest or latest position. Raises as `subscribe`.
+        """
+        self._parts.home.check()
+        options = ConsumerOptions(
+            subscription=subscription or f"reader-{secrets.token_hex(5)}",
+            durable=False,
+            start=start,
+            start_inclusive=start_inclusive,
+            start_rollback_s=start_rollback_s,
+            name=name,
+            queue_size=queue_size,
+            read_compacted=read_compacted,
+            read_key=read_key,
+            crypto_failure=crypto_failure,
+            chunking=chunking or Chunking(),
+        )
+        consumer = Consumer(self._parts, options, schema)
+        await consumer.open([topic], None)
+        return Reader(consumer, options)
+
+    async def create_table_view(
+        self, topic: str, *, schema: Schema[T] | None = None, read_key: KeyReader | None = None
+    ) -> TableView[T]:
+        """Opens a view of the newest value of each key of a topic; returns once it has all that is stored
+        now.
+
+        Raises as `subscribe`.
+        """
+        compacted = TopicName.parse(topic).persistent
+        reader = await self.create_reader(
+            topic, MessageId.EARLIEST, schema=schema, read_compacted=compacted, read_key=read_key
+        )
+        view = TableView(reader)
+        try:
+            await view.open()
+        except BaseException:
+            await view.close()
+            raise
+        return view
+
+    def transaction(self, timeout_s: float = 60.0) -> NewTransaction:
+        """Begins a transaction with `async with` or `await`; it is aborted after `timeout_s` unless it ended.
+
+        Raises Refused where the cluster has no transactions, ConnectionLost.
+        """
+        self._parts.home.check()
+        return NewTransaction(self._coordinators, timeout_s)
+
+    async def partitions(self, topic: str) -> list[str]:
+        """Returns the full names of a topic's partitions, or of the topic itself. Raises Refused,
+        ConnectionLost.
+        """
+        self._parts.home.check()
+        return await self._parts.lookup.partitions(TopicName.parse(topic))
+
+    async def topics(self, pattern: str | re.Pattern[str]) -> list[str]:
+        """Returns the topics that match a pattern of the form tenant/namespace/expression, with partitions
+        listed one by one. Raises Refused, ConnectionLost.
+        """
+        self._parts.home.check()
+        return await self._parts.lookup.topics_matching(TopicPattern.parse(pattern))
 
     async def close(self) -> None:
-        for task in self._connections.values():
-            if task.done() and not task.cancelled() and task.exception() is None:
-                task.result().close()
-            else:
-                task.cancel()
-        await asyncio.gather(*self._connections.values(), return_exceptions=True)
-        self._connections.clear()
+        """Closes producers, after their unconfirmed messages, consumers, readers and connections."""
+        self._parts.home.check()
+        residents: Iterable[Any] = list(self._parts.residents)
+        await asyncio.gather(*(each.close() for each in residents), return_exceptions=True)
+        await self._parts.growth.close()
+        await self._parts.pool.close()
 
-    async def partitions(self, topic: TopicName) -> list[str]:
-        """Returns the names to open for a topic: its partitions, or the topic itself. Creates the topic if
-        the cluster does so.
-        """
-        if topic.partition_index >= 0:
-            return [topic.full]
+    async def __aenter__(self) -> Client:
+        return self
 
-        async def ask() -> int:
-            request = CommandPartitionedTopicMetadata(
-                topic=topic.full, request_id=0, metadata_auto_creation_enabled=True
-            )
-            command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=request)
-            connection = await self._any()
-            answer = await connection.request(command, topic.full, self.options.operation_timeout_s)
-            return answer.partitionMetadataResponse.partitions
-
-        count = await self.patiently(ask)
-        return [topic.partition(index).full for index in range(count)] if count else [topic.full]
-
-    async def topics_matching(self, pattern: str) -> list[str]:
-        """Returns the topics of a namespace that match a regular expression, with partitions listed one by
-        one.
-
-        `pattern` is tenant/namespace/expression, with or without persistent://; a bare expression applies to
-        public/default.
-        """
-        domain, separator, rest = pattern.partition("://")
-        if not separator:
-            domain, rest = "persistent", pattern
-        parts = rest.split("/", 2)
-        if len(parts) == 1:
-            parts = ["public", "default", rest]
-        if len(parts) != 3:
-            raise ClientError(
-                f"{pattern!r} is not a pattern of topics; it has the form tenant/namespace/expression"
-            )
-        try:
-            expression = re.compile(parts[2])
-        except re.error as error:
-            raise ClientError(f"{parts[2]!r} is not a regular expression: {error}") from error
-        modes = CommandGetTopicsOfNamespace
-        request = CommandGetTopicsOfNamespace(
-            request_id=0,
-            namespace=f"{parts[0]}/{parts[1]}",
-            mode=modes.NON_PERSISTENT if domain == "non-persistent" else modes.PERSISTENT,
-        )
-
-        async def ask() -> list[str]:
-            command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request)
-            connection = await self._any()
-            answer = await connection.request(command, request.namespace, self.options.operation_timeout_s)
-            return list(answer.getTopicsOfNamespaceResponse.topics)
-
-        found = []
-        for text in await self.patiently(ask):
-            name = TopicName.parse(text)
-            if name.domain == domain and expression.fullmatch(name.base_local_name):
-                found.append(name.full)
-        return sorted(found)
-
-    async def connection_of(self, topic: str) -> Connection:
-        """Returns a connection to the broker that serves a topic. Raises Refused, ConnectionLost."""
-        connection, authoritative = await self._any(), False
-        for _ in range(REDIRECTS_MAX):
-            request = CommandLookupTopic(topic=topic, request_id=0, authoritative=authoritative)
-            if self.options.listener_name:
-                request.advertised_listener_name = self.options.listener_name
-            command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=request)
-            answer = await connection.request(command, topic, self.options.operation_timeout_s)
-            found = answer.lookupTopicResponse
-            url = found.brokerServiceUrlTls if self._url.tls else found.brokerServiceUrl
-            if found.response == CommandLookupTopicResponse.Connect:
-                if found.proxy_through_service_url:
-                    return await self._any(proxy_to=url)
-                return await self._at(url)
-            authoritative = found.authoritative
-            connection = await self._at(url)
-        raise ClientError(f"{topic}: brokers sent the lookup from one to the other {REDIRECTS_MAX} times")
-
-    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Returns the result of `act`, retrying transient errors until the operation timeout."""
-        loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + self.options.operation_timeout_s, PAUSE_S
-        while True:
-            try:
-                return await act()
-            except ClientError as error:
-                # An unreachable service fails at once: a caller that waits for the service to start retries
-                # itself.
-                may_pass = isinstance(error, OwnerUnreachable) or (
-                    isinstance(error, Refused) and error.may_pass
-                )
-                if not may_pass or loop.time() + pause > deadline:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, PAUSE_S_MAX)
-
-    async def _any(self, proxy_to: str = "") -> Connection:
-        """Returns a connection to one of the service URL's hosts."""
-        problems: list[str] = []
-        for host, port in self._url.addresses:
-            try:
-                return await self._connect(host, port, proxy_to)
-            except NoCredentials:
-                raise
-            except ConnectionLost as error:
-                problems.append(str(error))
-        raise ConnectionLost("; ".join(problems) + "; start a broker, or name one with --url")
-
-    async def _at(self, url: str) -> Connection:
-        """Returns a connection to the broker named by a lookup, which may have died since. Raises
-        OwnerUnreachable, Refused.
-        """
-        parsed = ServiceUrl.parse(url)
-        try:
-            return await self._connect(*parsed.addresses[0], "")
-        except ConnectionLost as error:
-            raise OwnerUnreachable(str(error)) from error
-
-    async def _connect(self, host: str, port: int, proxy_to: str) -> Connection:
-        key = (host, port, proxy_to)
-        task = self._connections.get(key)
-        if task is not None and task.done() and (task.cancelled() or task.exception() or task.result().lost):
-            task = None
-        if task is None:
-            task = asyncio.ensure_future(
-                connect(
-                    host,
-                    port,
-                    auth_method=self.options.auth_method,
-                    auth_data=self.options.auth_data,
-                    proxy_to=proxy_to.partition("://")[2],
-                    tls=None if self._tls is None else self._tls.context(),
-                )
-            )
-            self._connections[key] = task
-        return await asyncio.shield(task)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
-def _client_tls(options: ClientOptions) -> ClientTls:
-    try:
-        return ClientTls(
-            ClientFiles(
-                trust_certs=options.trust_certs_file,
-                certificate=options.certificate_file,
-                key=options.key_file,
-                allow_insecure=options.allow_insecure,
-                verify_hostname=options.verify_hostname,
-            )
-        )
-    except ConfigError as error:
-        raise ClientError(str(error)) from error
+class NewTransaction:
+    """A transaction to begin: `await` it, or use it with `async with`, which commits or aborts at the end."""
+
+    def __init__(self, coordinators: Coordinators, timeout_s: float) -> None:
+        self._coordinators = coordinators
+        self._timeout_s = timeout_s
+        self._begun: Transaction | None = None
+
+    def __await__(self) -> Any:
+        return self._begin().__await__()
+
+    async def __aenter__(self) -> Transaction:
+        self._begun = await self._begin()
+        return self._begun
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._begun is not None
+        await self._begun.__aexit__(kind, error, trace)
+
+    async def _begin(self) -> Transaction:
+        return Transaction(self._coordinators, await self._coordinators.begin(self._timeout_s))

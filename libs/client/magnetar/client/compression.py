@@ -27,6 +27,12 @@ def _module(kind: CompressionType.ValueType) -> Any:
         ) from error
 
 
+def check_codec(kind: CompressionType.ValueType) -> None:
+    """Raises ClientError if a codec's package is missing."""
+    if kind in _MODULES:
+        _module(kind)
+
+
 def compress(kind: CompressionType.ValueType, data: bytes) -> bytes:
     """Compresses a payload. Raises ClientError if the codec's package is missing."""
     if kind == CompressionType.NONE:

@@ -11,9 +11,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
-from magnetar.client.client import PAUSE_S, PAUSE_S_MAX, Client
-from magnetar.client.connection import Connection
-from magnetar.client.errors import ClientError, ConnectionLost, Refused
+from magnetar.client.back_off import BackOff
+from magnetar.client.connection.connection import Connection
+from magnetar.client.errors import ConnectionLost, OperationTimeout, Refused, TransactionEnded
+from magnetar.client.session import ClientParts
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.wire.pulsar_pb2 import (
@@ -21,11 +22,15 @@ from magnetar.common.wire.pulsar_pb2 import (
     COMMIT,
     BaseCommand,
     CommandAddPartitionToTxn,
+    CommandAddSubscriptionToTxn,
     CommandEndTxn,
     CommandNewTxn,
     CommandTcClientConnectRequest,
     ServerError,
+    Subscription,
 )
+
+RETRY_S_MAX: Final = 5.0
 
 COORDINATORS: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 
@@ -40,23 +45,14 @@ _OFF: Final = frozenset(
 """Codes by which brokers without transactions refuse a client of a coordinator."""
 
 
-class TransactionEnded(ClientError):
-    """The transaction has ended with the other action, or is not known any more."""
-
-    def __init__(self, message: str, *, known: bool) -> None:
-        """`known`: it ended with the other action; otherwise that is forgotten, or it never began."""
-        super().__init__(message)
-        self.known = known
-
-
-class Transactions:
-    """The coordinators of a cluster; on the event loop of its client, which the caller closes.
+class Coordinators:
+    """The coordinators of a cluster; on the event loop of its client.
 
     Calls wait for a coordinator that moves, up to the client's operation timeout, and may be repeated.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, parts: ClientParts) -> None:
+        self._parts = parts
         self._partitions: list[str] = []
         self._turn = itertools.count()
         self._connected: dict[int, Connection] = {}
@@ -92,6 +88,20 @@ class Transactions:
             txn.most, BaseCommand(type=BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=command)
         )
 
+    async def add_subscription(self, txn: TxnId, topic: str, subscription: str) -> None:
+        """Names a subscription of a topic (or partition) on which the transaction acknowledges from now on.
+        Raises TransactionEnded, Refused, ConnectionLost.
+        """
+        command = CommandAddSubscriptionToTxn(
+            request_id=0,
+            txnid_most_bits=txn.most,
+            txnid_least_bits=txn.least,
+            subscription=[Subscription(topic=topic, subscription=subscription)],
+        )
+        await self._ask(
+            txn.most, BaseCommand(type=BaseCommand.ADD_SUBSCRIPTION_TO_TXN, addSubscriptionToTxn=command)
+        )
+
     async def end(self, txn: TxnId, action: Action) -> None:
         """Ends a transaction; returns once that has taken effect everywhere. Idempotent.
 
@@ -107,8 +117,8 @@ class Transactions:
 
     async def _ask(self, number: int, command: BaseCommand) -> BaseCommand:
         loop = asyncio.get_running_loop()
-        timeout_s = self._client.options.operation_timeout_s
-        deadline, pause = loop.time() + timeout_s, PAUSE_S
+        timeout_s = self._parts.options.operation_timeout_s
+        deadline, pauses = loop.time() + timeout_s, BackOff(most_s=RETRY_S_MAX)
         while True:
             try:
                 connection = await self._connection(number)
@@ -118,18 +128,17 @@ class Transactions:
                     known = error.code == ServerError.InvalidTxnStatus
                     raise TransactionEnded(str(error), known=known) from error
                 moved = error.code == ServerError.TransactionCoordinatorNotFound
-                if not (moved or error.may_pass) or loop.time() + pause > deadline:
+                if not (moved or error.may_pass) or loop.time() > deadline:
                     raise
-            except ConnectionLost:
-                if loop.time() + pause > deadline:
+            except (ConnectionLost, OperationTimeout):
+                if loop.time() > deadline:
                     raise
             self._connected.pop(number, None)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, PAUSE_S_MAX)
+            await asyncio.sleep(pauses.next_s())
 
     async def _find(self) -> None:
         if not self._partitions:
-            self._partitions = await self._client.partitions(TopicName.parse(COORDINATORS))
+            self._partitions = await self._parts.lookup.partitions(TopicName.parse(COORDINATORS))
 
     async def _connection(self, number: int) -> Connection:
         """Returns a connection to the broker of a coordinator, on which it knows this client."""
@@ -137,12 +146,12 @@ class Transactions:
         if known is not None and known.lost is None:
             return known
         topic = f"{COORDINATORS}-partition-{number}"
-        connection = await self._client.connection_of(topic)
+        connection = await self._parts.lookup.connection_of(topic)
         command: Any = CommandTcClientConnectRequest(request_id=0, tc_id=number)
         await connection.request(
             BaseCommand(type=BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=command),
             f"coordinator {number}",
-            self._client.options.operation_timeout_s,
+            self._parts.options.operation_timeout_s,
         )
         self._connected[number] = connection
         return connection

@@ -1,0 +1,1 @@
+"""Consumers: from delivered entries to acknowledged messages."""

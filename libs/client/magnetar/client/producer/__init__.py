@@ -1,0 +1,1 @@
+"""Producers: from a message to an entry that is stored."""

@@ -1,0 +1,461 @@
+"""A producer of one topic or partition: sequence ids, batches, and what is on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Hashable
+from typing import Final
+
+from magnetar.client.connection.connection import Connection
+from magnetar.client.encryption import Encryptor
+from magnetar.client.errors import (
+    ClientError,
+    Closed,
+    ConnectionLost,
+    MessageTooLarge,
+    ProducerFenced,
+    QueueFull,
+    QuotaExceeded,
+    SendTimeout,
+    refusal,
+)
+from magnetar.client.producer.entries import EntryEncoder, Outgoing, single_in_batch
+from magnetar.client.producer.options import ACCESS_MODES, COMPRESSIONS, ProducerOptions
+from magnetar.client.producer.pending import OnSent, PendingEntries, PendingEntry
+from magnetar.client.session import ClientParts, TopicSession
+from magnetar.common.naming.topic_name import TopicName
+from magnetar.common.wire.frame import MESSAGE_BYTES_MAX
+from magnetar.common.wire.pulsar_pb2 import (
+    BaseCommand,
+    CommandCloseProducer,
+    CommandProducer,
+    CommandSendError,
+    MessageIdData,
+    Schema,
+    ServerError,
+)
+
+_log = logging.getLogger(__name__)
+
+CHUNK_METADATA_BYTES: Final = 1_024
+"""Bytes of a chunk that are left for the fields of its metadata, beside its properties."""
+
+_FINAL: Final = frozenset({ServerError.TopicTerminatedError, ServerError.ProducerFenced})
+"""Codes of SendError after which the producer cannot send any more."""
+_OF_MESSAGE: Final = frozenset({ServerError.NotAllowedError, ServerError.InvalidTxnStatus})
+"""Codes of SendError that refuse one entry; after others the producer connects again and sends it again."""
+
+
+class _Batch:
+    """Messages that are collected into one entry."""
+
+    __slots__ = ("byte_length", "done", "first", "last_sequence_id", "parts", "sequence_id", "taken_bytes")
+
+    def __init__(self, first: Outgoing, sequence_id: int) -> None:
+        self.first = first
+        self.sequence_id = self.last_sequence_id = sequence_id
+        self.parts: list[bytes] = []
+        self.done: list[OnSent | None] = []
+        self.byte_length = 0
+        self.taken_bytes = 0
+
+
+class TopicProducer:
+    """Keeps messages in order; created by `Producer`. All methods but open and close are plain calls."""
+
+    __slots__ = (
+        "_batch_timer",
+        "_batches",
+        "_encoder",
+        "_encryptor",
+        "_id",
+        "_idle_callbacks",
+        "_message_bytes_max",
+        "_messages",
+        "_next_sequence_id",
+        "_options",
+        "_parts",
+        "_pending",
+        "_room_waiters",
+        "_schema",
+        "_session",
+        "_timeout",
+        "_topic_epoch",
+        "_uses_transactions",
+        "last_sequence_id",
+        "name",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        parts: ClientParts,
+        topic: str,
+        options: ProducerOptions,
+        schema: Schema | None,
+        encryptor: Encryptor | None,
+    ) -> None:
+        self.topic = topic
+        self.name = options.name
+        """The producer's name, which the broker makes up if none is given."""
+        self.last_sequence_id = -1
+        """The highest sequence id that is stored, as far as known."""
+        self._parts = parts
+        self._options = options
+        self._schema = schema
+        self._encryptor = encryptor
+        self._id = parts.next_id()
+        self._session = TopicSession(parts, topic, self)
+        self._encoder: EntryEncoder | None = None
+        self._next_sequence_id = -1 if options.initial_sequence_id is None else options.initial_sequence_id
+        self._message_bytes_max = MESSAGE_BYTES_MAX
+        self._pending = PendingEntries(TopicName.parse(topic).partition_index)
+        self._messages = 0
+        self._batches: dict[Hashable, _Batch] = {}
+        self._batch_timer: asyncio.Handle | None = None
+        self._timeout: asyncio.TimerHandle | None = None
+        self._idle_callbacks: list[asyncio.Future[None]] = []
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._topic_epoch: int | None = None
+        self._uses_transactions = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is neither failed nor closed."""
+        return self._session.is_usable
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is open at the owner of the topic now."""
+        return self._session.connection is not None
+
+    @property
+    def between_batches(self) -> bool:
+        """Whether no message waits for its batch to fill."""
+        return not self._batches
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a message may be added without an error."""
+        connection = self._session.connection
+        return (
+            self._messages < self._options.max_pending_messages
+            and self._parts.memory.has_room
+            and (connection is None or connection.is_writable)
+        )
+
+    async def open(self) -> None:
+        """Opens it. Raises Refused, ConnectionLost, OperationTimeout."""
+        await self._session.open()
+
+    def add(self, message: Outgoing, done: OnSent | None, sequence_id: int | None = None) -> int:
+        """Publishes a message and returns its sequence id; `done` is called once, never from here.
+
+        Raises QueueFull, MemoryLimitReached, MessageTooLarge, Closed, or the error with which it ended.
+        """
+        session = self._session
+        if not session.is_usable or self._encoder is None:
+            session.check()
+            raise Closed(f"{self.topic}: the producer is not open yet")
+        options = self._options
+        if self._messages >= options.max_pending_messages:
+            raise QueueFull(
+                f"{self.topic}: {self._messages} messages are unconfirmed: wait for receipts (await send waits by "
+                "itself), or raise max_pending_messages"
+            )
+        size = len(message.payload)
+        if size > self._message_bytes_max and not options.chunking and options.compression == "none":
+            raise self._too_large(size)
+        self._parts.memory.take(size)
+        if sequence_id is None:
+            sequence_id = self._next_sequence_id
+        self._next_sequence_id = sequence_id + 1
+        self._messages += 1
+        batching = options.batching
+        if batching is None or message.deliver_at_ms or size > self._message_bytes_max:
+            if self._batches:
+                self.flush_batches()
+            self._send_alone(message, sequence_id, done, size)
+            return sequence_id
+        kind: Hashable = None
+        if not message.is_plain or batching.by_key:
+            kind = (
+                message.txn,
+                tuple(message.replicate_to),
+                message.schema_version,
+                (message.ordering_key or message.key) if batching.by_key else None,
+            )
+        batch = self._batches.get(kind)
+        if batch is not None and batch.byte_length + size > batching.max_bytes:
+            self._send_batch(self._batches.pop(kind))
+            batch = None
+        if batch is None:
+            if self._batches and not batching.by_key:
+                self.flush_batches()
+            batch = self._batches[kind] = _Batch(message, sequence_id)
+            self._schedule_flush()
+        part = single_in_batch(message, sequence_id)
+        batch.parts.append(part)
+        batch.done.append(done)
+        batch.byte_length += len(part)
+        batch.taken_bytes += size
+        batch.last_sequence_id = sequence_id
+        if len(batch.parts) >= batching.max_messages:
+            self._send_batch(self._batches.pop(kind))
+        return sequence_id
+
+    def flush_batches(self) -> None:
+        """Sends the batches that are not full, in the order of their first messages."""
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+            self._batch_timer = None
+        batches, self._batches = self._batches, {}
+        for batch in sorted(batches.values(), key=lambda each: each.sequence_id):
+            self._send_batch(batch)
+
+    async def idle(self) -> None:
+        """Sends what waits, and returns once every message is stored or failed."""
+        self.flush_batches()
+        while self._messages:
+            waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
+            self._idle_callbacks.append(waiting)
+            await waiting
+
+    async def room(self) -> None:
+        """Waits until a message may be added. Raises the error with which it ended."""
+        while not self.has_room:
+            self._session.check()
+            connection = self._session.connection
+            if connection is not None and not connection.is_writable:
+                await connection.writable()
+                continue
+            self.flush_batches()
+            waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
+            self._room_waiters.append(waiting)
+            if self._messages < self._options.max_pending_messages:
+                self._parts.memory.when_released(lambda: _wake([waiting]))
+            await waiting
+
+    async def close(self, error: ClientError) -> None:
+        """Closes it; messages that are unconfirmed fail with `error`."""
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+        if self._timeout is not None:
+            self._timeout.cancel()
+        self._fail_pending(error)
+        await self._session.close()
+        connection = self._session.take_connection()
+        if connection is None:
+            return
+        close = CommandCloseProducer(producer_id=self._id, request_id=0)
+        try:
+            command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
+            await connection.request(command, self.topic, self._parts.options.operation_timeout_s)
+        except ClientError as refused:
+            _log.debug("%s: closing the producer: %s", self.topic, refused)  # It ends with its connection.
+        finally:
+            self.detach(connection)
+
+    # For the connection
+
+    def on_receipt(self, sequence_id: int, message_id: MessageIdData) -> None:
+        pending = self._pending
+        entry = pending.confirm(sequence_id, message_id.ledgerId, message_id.entryId)
+        if entry is None:
+            expected = pending.next_sequence_id
+            if expected is not None and sequence_id > expected and self._session.connection is not None:
+                # Receipts come in order: those before it are lost, and sending again is safe.
+                self._session.lost(
+                    ConnectionLost(f"a receipt for {sequence_id} came before that for {expected}")
+                )
+            return
+        if entry.done:
+            self.last_sequence_id = max(self.last_sequence_id, sequence_id + len(entry.done) - 1)
+        self._released(entry)
+        if self._batches and not pending:
+            self.flush_batches()
+
+    def on_send_error(self, error: CommandSendError) -> None:
+        refused = refusal(error.error, error.message, self.topic)
+        if error.error in _FINAL:
+            self._session.fail(refused)
+        elif error.error in _OF_MESSAGE:
+            for entry in self._pending.refuse(error.sequence_id, refused):
+                self._released(entry)
+        else:
+            self._session.lost(refused)
+
+    def on_closed(self, reason: ClientError, assigned_url: str) -> None:
+        self._session.lost(reason, assigned_url)
+
+    # For the session
+
+    async def attach(self, connection: Connection) -> None:
+        connection.producers[self._id] = self
+        options = self._options
+        command = CommandProducer(
+            topic=self.topic,
+            producer_id=self._id,
+            request_id=0,
+            epoch=self._session.opened,
+            user_provided_producer_name=bool(options.name),
+            encrypted=self._encryptor is not None,
+            producer_access_mode=ACCESS_MODES[options.access_mode],
+            txn_enabled=self._uses_transactions,
+        )
+        if self.name:
+            command.producer_name = self.name
+        if self._schema is not None:
+            command.schema.CopyFrom(self._schema)
+        if self._topic_epoch is not None:
+            command.topic_epoch = self._topic_epoch
+        if options.initial_subscription:
+            command.initial_subscription_name = options.initial_subscription
+        for name, value in options.properties.items():
+            command.metadata.add(key=name, value=value)
+        waits = options.access_mode == "wait_for_exclusive"
+        try:
+            answer = await connection.request(
+                BaseCommand(type=BaseCommand.PRODUCER, producer=command),
+                self.topic,
+                None if waits else self._parts.options.operation_timeout_s,
+            )
+        except QuotaExceeded as error:
+            if error.code == ServerError.ProducerBlockedQuotaExceededException:
+                self._fail_pending(error)
+            raise
+        found = answer.producer_success
+        self.name = found.producer_name
+        if found.HasField("topic_epoch"):
+            self._topic_epoch = found.topic_epoch
+        if self._encoder is None:
+            self._encoder = EntryEncoder(
+                self._id, self.name, COMPRESSIONS[options.compression], self._encryptor
+            )
+            self.last_sequence_id = found.last_sequence_id
+            self._next_sequence_id = max(self._next_sequence_id, found.last_sequence_id + 1)
+        self._encoder.schema_version = found.schema_version if self._schema is not None else b""
+        self._message_bytes_max = connection.message_bytes_max
+        for frame in self._pending.frames():
+            connection.write(frame)
+
+    @property
+    def schema_version(self) -> bytes:
+        """The version of the producer's schema at the topic; empty without one."""
+        return self._encoder.schema_version if self._encoder is not None else b""
+
+    def detach(self, connection: Connection) -> None:
+        connection.producers.pop(self._id, None)
+
+    def on_failed(self, error: ClientError) -> None:
+        if not isinstance(error, ProducerFenced):
+            _log.warning("%s: the producer ended: %s", self.topic, error)
+        self._fail_pending(error)
+
+    def _send_alone(self, message: Outgoing, sequence_id: int, done: OnSent | None, size: int) -> None:
+        encoder, options = self._encoder, self._options
+        assert encoder is not None
+        now_ms = int(time.time() * 1_000)
+        limit = self._message_bytes_max
+        if size <= limit:
+            frame = encoder.single(message, sequence_id, now_ms)
+            self._send(PendingEntry(sequence_id, frame, [done], size, 0.0))
+        else:
+            chunk_bytes = limit - CHUNK_METADATA_BYTES - _properties_bytes(message)
+            if options.chunk_bytes_max:
+                chunk_bytes = min(chunk_bytes, options.chunk_bytes_max)
+            uuid = f"{self.name}-{sequence_id}"
+            frames = encoder.chunks(message, sequence_id, now_ms, max(chunk_bytes, 1), uuid)
+            if len(frames) > 1 and not options.chunking:
+                self._messages -= 1
+                self._parts.memory.release(size)
+                raise self._too_large(size)
+            for frame in frames[:-1]:
+                self._send(PendingEntry(sequence_id, frame, [], 0, 0.0))
+            self._send(PendingEntry(sequence_id, frames[-1], [done], size, 0.0))
+
+    def _send_batch(self, batch: _Batch) -> None:
+        encoder = self._encoder
+        assert encoder is not None
+        now_ms = int(time.time() * 1_000)
+        first, count = batch.first, len(batch.parts)
+        if count == 1:
+            frame = encoder.single(first, batch.sequence_id, now_ms)
+        else:
+            frame = encoder.batch(batch.parts, first, batch.sequence_id, batch.last_sequence_id, now_ms)
+        self._send(PendingEntry(batch.sequence_id, frame, batch.done, batch.taken_bytes, 0.0, count > 1))
+
+    def _send(self, entry: PendingEntry) -> None:
+        loop = self._parts.home.loop
+        entry.sent_at = loop.time()
+        self._pending.add(entry)
+        connection = self._session.connection
+        if connection is not None:
+            connection.write(entry.frame)
+        if self._timeout is None and self._options.send_timeout_s > 0:
+            self._timeout = loop.call_later(self._options.send_timeout_s, self._expire)
+
+    def _schedule_flush(self) -> None:
+        if self._batch_timer is not None:
+            return
+        loop, batching = self._parts.home.loop, self._options.batching
+        assert batching is not None
+        if self._pending:
+            self._batch_timer = loop.call_later(batching.max_delay_s, self.flush_batches)
+        else:  # Nothing is on its way: a lone message leaves at the end of this turn.
+            self._batch_timer = loop.call_soon(self.flush_batches)
+
+    def _expire(self) -> None:
+        """Fails entries that are unconfirmed for too long, and waits for the next one."""
+        loop, limit_s = self._parts.home.loop, self._options.send_timeout_s
+        error = SendTimeout(
+            f"{self.topic}: no receipt within {limit_s:g} s; the message may be stored or not. Is the broker "
+            "reachable? A longer send_timeout_s waits for it"
+        )
+        for entry in self._pending.expire(loop.time() - limit_s, error):
+            self._released(entry)
+        oldest = self._pending.oldest_sent_at
+        self._timeout = None
+        if oldest is not None:
+            self._timeout = loop.call_at(oldest + limit_s, self._expire)
+
+    def _released(self, entry: PendingEntry) -> None:
+        self._messages -= len(entry.done)
+        self._parts.memory.release(entry.byte_length)
+        if self._room_waiters and self._messages < self._options.max_pending_messages:
+            waiters, self._room_waiters = self._room_waiters, []
+            _wake(waiters)
+        if self._idle_callbacks and not self._messages:
+            waiters, self._idle_callbacks = self._idle_callbacks, []
+            _wake(waiters)
+
+    def _fail_pending(self, error: ClientError) -> None:
+        """Fails all unconfirmed messages, and those in batches."""
+        batches, self._batches = self._batches, {}
+        for entry in self._pending.fail(error):
+            self._released(entry)
+        for batch in batches.values():
+            self._released(PendingEntry(batch.sequence_id, b"", batch.done, batch.taken_bytes, 0.0))
+            for done in batch.done:
+                if done is not None:
+                    done(error, None)
+        waiters, self._room_waiters = self._room_waiters, []
+        _wake(waiters)
+
+    def _too_large(self, size: int) -> MessageTooLarge:
+        return MessageTooLarge(
+            f"a message of {size} bytes, {self.topic} takes at most {self._message_bytes_max}: send smaller ones, "
+            "set chunking, or raise maxMessageSize of the brokers"
+        )
+
+
+def _properties_bytes(message: Outgoing) -> int:
+    return sum(len(name) + len(value) + 8 for name, value in message.properties.items()) * 2
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for waiting in waiters:
+        if not waiting.done():
+            waiting.set_result(None)

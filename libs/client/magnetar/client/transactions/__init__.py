@@ -1,0 +1,1 @@
+"""Transactions: messages and acknowledgements that take effect together."""
