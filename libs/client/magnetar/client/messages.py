@@ -196,8 +196,8 @@ class Message:
         broker_metadata: bytes,
         problem: Problem | None = None,
     ) -> None:
-        """`own` is what a batch has for each of its messages; None outside a batch. Metadata that is serialized
-        is parsed when it is needed.
+        """`own` is what a batch has for each of its messages; None outside a batch. Metadata that is
+        serialized is parsed when it is needed.
         """
         self.consumer = consumer
         self.entry = entry

@@ -502,8 +502,8 @@ class Consumer(Generic[T]):
         found = [each for each in self._topics.values() if each.partition == message_id.partition]
         if len(found) != 1:
             raise ClientError(
-                f"{message_id} does not say to which of {len(self._topics)} topics it belongs: give the message "
-                "itself, or consume one topic"
+                f"{message_id} does not say to which of {len(self._topics)} topics it belongs: give the "
+                "message itself, or consume one topic"
             )
         return found[0]
 
@@ -522,7 +522,7 @@ class Consumer(Generic[T]):
         return message.consumer if isinstance(message, Message) else self._topic_of(message)
 
     async def _move(self, dead: DeadLetters, consumer: TopicConsumer, messages: list[Message]) -> None:
-        """Publishes dead letters, and acknowledges them; those that cannot be published are delivered again."""
+        """Publishes and acknowledges dead letters; those that cannot be published are delivered again."""
         for message in messages:
             try:
                 await dead.publish(message)

@@ -180,6 +180,15 @@ class Producer(Generic[T]):
             message.txn, message.is_plain = transaction.part_of(topic.topic), False
         self._add(topic, message, callback, sequence_id, transaction)
 
+    async def room(self, key: str | None = None) -> None:
+        """Waits until `send_nowait` takes a message (with that key) without QueueFull. Raises the error with
+        which the producer ended, and Closed.
+        """
+        self._home.check()
+        topic = self._choose(key)
+        if not topic.has_room:
+            await topic.room()
+
     async def flush(self) -> None:
         """Sends what waits in batches, and returns once every message so far is stored or failed."""
         self._home.check()
