@@ -146,6 +146,7 @@ def consume(
             queue_size=min(queue_size, count) if count else queue_size,
             read_key=(lambda name, _: keys.get(name)) if keys else None,
             crypto_failure=crypto_failure,
+            batch_index_ack=True,
         )
         if not consumer.topics:
             click.echo(f"no topic matches {topic!r} yet; waiting for one", err=True)

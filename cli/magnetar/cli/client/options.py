@@ -65,7 +65,13 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
     import signal
 
     from magnetar.client.client import Client
-    from magnetar.client.errors import ClientError, ConnectionLost, NoCredentials
+    from magnetar.client.errors import (
+        AuthenticationFailed,
+        ClientError,
+        ConnectionLost,
+        ConsumerBusy,
+        NoCredentials,
+    )
 
     options = _settings(**given)
 
@@ -91,6 +97,10 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
         raise click.ClickException(str(error)) from error
     except ConnectionLost as error:
         raise CannotReach(str(error)) from error
+    except ConsumerBusy as error:
+        raise click.ClickException(f"{error} (--subscription-name, --subscription-type)") from error
+    except AuthenticationFailed as error:
+        raise click.ClickException(f"{error} (--token, --auth-plugin or --client-conf)") from error
     except (ClientError, InvalidName) as error:
         raise click.ClickException(str(error)) from error
 

@@ -16,8 +16,8 @@ from magnetar.client.client import Client
 from magnetar.client.consumer.consumer import Consumer
 from magnetar.client.consumer.options import InitialPosition, SubscriptionType
 from magnetar.client.errors import ClientError
+from magnetar.client.messages import OnSent
 from magnetar.client.producer.options import Batching, Compression
-from magnetar.client.producer.pending import OnSent
 from magnetar.client.producer.producer import Producer
 
 TICK_S: Final = 0.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 from magnetar.client.compression import decompress
@@ -12,7 +12,7 @@ from magnetar.client.connection.frames import Delivery, split_entry
 from magnetar.client.consumer.chunks import ChunkAssembler
 from magnetar.client.encryption import CryptoFailure, Decryptor, key_names
 from magnetar.client.errors import Undecryptable, Unreadable
-from magnetar.client.messages import EncryptionContext, EntryLeft, Message, Problem
+from magnetar.client.messages import EncryptionContext, EntryLeft, Message, Problem, Receiver
 from magnetar.common.errors import DataCorruption, MalformedFrame
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import batch_messages
@@ -21,9 +21,6 @@ from magnetar.common.wire.pulsar_pb2 import (
     MessageMetadata,
     SingleMessageMetadata,
 )
-
-if TYPE_CHECKING:
-    from magnetar.client.consumer.topic_consumer import TopicConsumer
 
 _NO_COMPRESSION = CompressionType.NONE
 
@@ -35,7 +32,7 @@ class EntryDecoder:
 
     def __init__(
         self,
-        consumer: TopicConsumer,
+        consumer: Receiver,
         chunks: ChunkAssembler,
         decryptor: Decryptor | None,
         on_failure: CryptoFailure,
@@ -183,7 +180,7 @@ class _Stored:
 
 def stored_entry_decoder(topic: str) -> EntryDecoder:
     """Returns a decoder for entries that are read from storage."""
-    place = cast("TopicConsumer", _Stored(topic))  # Messages ask it for no more than that.
+    place = cast(Receiver, _Stored(topic))  # Messages ask it for no more than that.
     return EntryDecoder(place, ChunkAssembler(messages_max=10, expire_s=0), None, "fail", lambda: 0.0)
 
 

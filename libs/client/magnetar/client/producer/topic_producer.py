@@ -22,9 +22,10 @@ from magnetar.client.errors import (
     SendTimeout,
     refusal,
 )
-from magnetar.client.producer.entries import EntryEncoder, Outgoing, single_in_batch
+from magnetar.client.messages import OnSent, Outgoing
+from magnetar.client.producer.entries import EntryEncoder, single_in_batch
 from magnetar.client.producer.options import ACCESS_MODES, COMPRESSIONS, ProducerOptions
-from magnetar.client.producer.pending import OnSent, PendingEntries, PendingEntry
+from magnetar.client.producer.pending import PendingEntries, PendingEntry
 from magnetar.client.session import ClientParts, TopicSession
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.frame import MESSAGE_BYTES_MAX
