@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 from magnetar.client.schemas.schema import Payload, SchemaError, SchemaInfo
+from magnetar.common.errors import InvalidSchema
 from magnetar.common.schemas.definition import SchemaType, shown
 
 if TYPE_CHECKING:
@@ -68,6 +70,21 @@ def definition_of(message: Descriptor) -> bytes:
         "rootFileDescriptorName": message.file.name,
     }
     return json.dumps(definition, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def message_reader(info: SchemaInfo) -> Callable[[Payload], Message]:
+    """Returns the function that reads payloads of a topic's definition, into a class made of its descriptors.
+
+    It raises SchemaError. Raises SchemaError for an invalid definition.
+    """
+    from google.protobuf.message_factory import GetMessageClass
+    from magnetar.common.schemas.protobuf_native import root_descriptor
+
+    try:
+        message = GetMessageClass(root_descriptor(info.data))
+    except InvalidSchema as error:
+        raise SchemaError(f"the topic's PROTOBUF_NATIVE definition cannot be read: {error}") from None
+    return ProtobufNative(message).decode
 
 
 def _add_files(file: FileDescriptor, files: FileDescriptorSet, added: set[str]) -> None:
