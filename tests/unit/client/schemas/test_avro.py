@@ -141,7 +141,7 @@ def test_a_version_that_cannot_be_read_fails_its_own_payloads_alone() -> None:
     reader.add_version(THIRD, SchemaInfo("", SchemaType.AVRO, b"{"))
     payload = Avro(Before).encode(Before("n", 3, Size.LARGE, []))
     with pytest.raises(
-        SchemaError, match=r"version 0 cannot be read as After: .* has no field 'added', and the"
+        SchemaError, match=r"version 0 cannot be read as After: added: the writer has no such field, and"
     ):
         reader.decode(payload, FIRST)
     with pytest.raises(SchemaError, match=r"version 1 .* it is STRING, not AVRO"):

@@ -3,7 +3,7 @@
 Plain values are what fastavro or JSON write and read: numbers, text, bytes, lists, dicts and None. A record
 is a dict, or an object of the class that is bound to its name. In plain Avro the value of a union is a pair
 of the branch's name and the value; reading gives the pair for named types alone. JSON has no such pairs: the
-branch that fits best is taken.
+branch that fits best is taken. A dict that fits several records may be given as (full name, dict).
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ Score: TypeAlias = Callable[[Any], int]
 
 
 _SINGLE: Final = struct.Struct("<f")
+_REFUSAL_MAX: Final = 300
+"""Characters of a class's own error in an error."""
 
 
 class Form(Enum):
@@ -379,7 +381,8 @@ def _optional(branch: AvroType, codec: ValueCodec, form: Form) -> ValueCodec:
 
 
 def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
-    named = {label(each): codec for each, codec in branches if isinstance(each, Named)}
+    by_label = {label(each): codec for each, codec in branches}
+    named = _named_branches(branches)
     others = [codec for each, codec in branches if not isinstance(each, Named)]
     named_codecs = [codec for each, codec in branches if isinstance(each, Named)]
     labels = [label(each) for each, _ in branches]
@@ -387,6 +390,8 @@ def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
     shown_union = described(Union(tuple(each for each, _ in branches)))
 
     def encode(value: Any) -> Any:
+        if _is_pair(value, named):
+            return (value[0], named[value[0]].encode(value[1]))
         number = _best([each.accepts(value) for each in codecs])
         if number is None:
             raise not_a(f"of a {shown_union}", value)
@@ -396,7 +401,7 @@ def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
         if plain is None:
             return None
         if type(plain) is tuple:
-            return named[plain[0]].decode(plain[1])
+            return by_label[plain[0]].decode(plain[1])
         candidates = others or named_codecs
         number = _best([each.holds(plain) for each in candidates])
         if number is None:
@@ -410,6 +415,7 @@ def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
 
 
 def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
+    named = _named_branches(branches)
     codecs = [codec for _, codec in branches]
     shown_union = described(Union(tuple(each for each, _ in branches)))
 
@@ -420,6 +426,8 @@ def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
         return (codecs[number].encode if is_encoded else codecs[number].decode)(value)
 
     def encode(value: Any) -> Any:
+        if _is_pair(value, named):
+            return named[value[0]].encode(value[1])
         return converted(value, [each.accepts(value) for each in codecs], True)
 
     def decode(plain: Any) -> Any:
@@ -432,6 +440,15 @@ def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
         return max((each.holds(plain) for each in codecs), default=0)
 
     return ValueCodec(accepts, holds, encode, decode)
+
+
+def _named_branches(branches: list[tuple[AvroType, ValueCodec]]) -> dict[str, ValueCodec]:
+    return {each.name: codec for each, codec in branches if isinstance(each, Named)}
+
+
+def _is_pair(value: Any, named: dict[str, ValueCodec]) -> bool:
+    """Whether a value says which named type of a union it is of, which dicts that look alike need."""
+    return type(value) is tuple and len(value) == 2 and isinstance(value[0], str) and value[0] in named
 
 
 def _best(scores: list[int]) -> int | None:
@@ -496,7 +513,8 @@ def _object(record: Record, codecs: dict[str, ValueCodec], bound: BoundRecord, f
         try:
             return build(attributes)
         except Exception as error:  # Classes check their values with errors of their own.
-            raise ValueMisfit(f"{cls.__name__} refuses the values: {error}") from error
+            text = " ".join(str(error).split())[:_REFUSAL_MAX]
+            raise ValueMisfit(f"{cls.__name__} refuses the values: {text}") from error
 
     return ValueCodec(
         lambda value: 3 if type(value) is cls else 2 if isinstance(value, cls) else 0,
