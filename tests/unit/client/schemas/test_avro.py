@@ -178,6 +178,14 @@ def test_a_symbol_that_the_reader_lacks_fails_only_where_it_comes() -> None:
         reader.decode(writer.encode(value | {"size": "HUGE"}), FIRST)
 
 
+def test_a_symbol_that_the_reader_lacks_is_the_default_of_its_enum() -> None:
+    writer = Avro('{"type": "enum", "name": "E", "symbols": ["A", "B"]}')
+    reader = Avro('{"type": "enum", "name": "E", "symbols": ["UNKNOWN", "A"], "default": "UNKNOWN"}')
+    reader.add_version(FIRST, writer.info)
+    payloads = [writer.encode(each) for each in ("A", "B")]  # type: ignore[arg-type]
+    assert [str(reader.decode(each, FIRST)) for each in payloads] == ["A", "UNKNOWN"]
+
+
 def test_dicts_follow_an_explicit_definition() -> None:
     schema = Avro(json.loads(Avro(Order).info.data))
     value = schema.decode(Avro(Order).encode(ORDER))

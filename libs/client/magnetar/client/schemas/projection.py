@@ -175,11 +175,13 @@ def _symbol(writer: Enumeration, reader: Enumeration) -> Convert:
         return same
 
     def convert(plain: Any) -> Any:
-        if plain not in known:
+        if plain in known:
+            return plain
+        if not reader.default:
             raise ValueMisfit(
                 f"the symbol {shown(plain)} is not one of {described(reader)}; add it to the class"
             )
-        return plain
+        return reader.default
 
     return convert
 

@@ -15,10 +15,11 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from magnetar.client.schemas.logical_types import logical_type_of
+from magnetar.client.schemas.logical_types import is_text_decimal, logical_type_of
 from magnetar.client.schemas.value_misfit import ValueMisfit, not_a
 from magnetar.common.schemas.avro_types import (
     Array,
@@ -136,6 +137,8 @@ class _Compiler:
             case Record():
                 return self._record(avro_type)
             case Fixed() | Primitive():
+                if is_text_decimal(avro_type) and self._form is not Form.AVRO:
+                    return _json_decimal(avro_type)
                 return _with_logical_type(avro_type, _leaf(avro_type, self._form))
 
     def _record(self, record: Record) -> ValueCodec:
@@ -178,9 +181,7 @@ def _leaf(avro_type: Primitive | Fixed, form: Form) -> ValueCodec:
         case "float" | "double":
             is_number = _checked("a number", _number_score)
             to_plain = is_number.encode if avro_type.kind == "double" else _single
-            return ValueCodec(
-                is_number.accepts, is_number.holds, to_plain, lambda plain: float(is_number.decode(plain))
-            )
+            return ValueCodec(_number_score, _plain_number_score, to_plain, _float)
         case "string":
             return _checked("text", lambda value: 2 if isinstance(value, str) else 0)
         case _:
@@ -196,10 +197,36 @@ def _checked(expected: str, score: Score) -> ValueCodec:
     return ValueCodec(score, score, check, check)
 
 
+def _json_decimal(avro_type: AvroType) -> ValueCodec:
+    """Returns the codec of a decimal in JSON: written as text, read from numbers too."""
+    logical = logical_type_of(avro_type)
+    assert logical is not None
+    return ValueCodec(
+        lambda value: 2 if logical.accepts(value) else 0,
+        lambda plain: 1 if isinstance(plain, str | int | float | Decimal) else 0,
+        logical.encode,
+        logical.decode,
+    )
+
+
 def _number_score(value: Any) -> int:
     if isinstance(value, float):
         return 2
     return 1 if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _plain_number_score(plain: Any) -> int:
+    # JSON's numbers are read as Decimal where some have to be exact.
+    return 2 if isinstance(plain, Decimal) else _number_score(plain)
+
+
+def _float(plain: Any) -> float:
+    if not _plain_number_score(plain):
+        raise not_a("a number", plain)
+    try:
+        return float(plain)
+    except OverflowError:
+        raise ValueMisfit(f"{shown(plain)} is too large for a double") from None
 
 
 def _single(value: Any) -> Any:
