@@ -351,9 +351,11 @@ class Producer(Generic[T]):
             callback = self._intercepted(topic.topic, message, callback)
         try:
             topic.add(message, callback, sequence_id)
-        except BaseException as error:
+        except ClientError as error:
+            for interceptor in self._interceptors:
+                guarded(interceptor.on_sent, None, topic.topic, message, None, error)
             if transaction is not None:
-                transaction.end_operation(error if isinstance(error, ClientError) else None)
+                transaction.end_operation(error)
             raise
 
     def _intercepted(self, topic: str, message: Outgoing, callback: OnSent | None) -> OnSent:
