@@ -71,8 +71,8 @@ class ProducerSpans(ProducerInterceptor):
 
 @contextmanager
 def processing(message: Message, tracer: Tracer | None = None) -> Iterator[Span]:
-    """Yields the span in which a message is processed, as a child of the one that sent it. An exception of the
-    block is recorded and raised.
+    """Yields the span in which a message is processed, as a child of the one that sent it. An exception of
+    the block is recorded and raised.
     """
     properties: Mapping[str, str] = message.properties
     attributes = _attributes(message.topic, "process", len(message.data))
