@@ -102,10 +102,9 @@ class Consumer(Generic[T]):
         self._home.check()
         if not self._queue:
             await self._arrival(timeout_s)
-        message = self._take()
         if self._is_versioned:
-            await message.consumer.fetch_schema(message)
-        return message
+            await self._prepare_next()
+        return self._take()
 
     def receive_nowait(self) -> Message | None:
         """Returns the next message that is here already; None if there is none."""
@@ -131,12 +130,11 @@ class Consumer(Generic[T]):
                     await self._arrival(left_s)
                 except OperationTimeout:
                     break
+            if self._is_versioned:
+                await self._prepare_next()
             message = self._take()
             found.append(message)
             byte_length += len(message.data)
-        if self._is_versioned:
-            for message in found:
-                await message.consumer.fetch_schema(message)
         return found
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -449,6 +447,16 @@ class Consumer(Generic[T]):
                 message = guarded(interceptor.before_consume, message, message)
         return message
 
+    async def _prepare_next(self) -> None:
+        """Gets what the next message needs to be decoded; it stays in the queue until it has that."""
+        while True:
+            if not self._queue:
+                await self._arrival(None)
+            message = self._queue[0]
+            await message.consumer.fetch_schema(message)
+            if self._queue and self._queue[0] is message:
+                return
+
     async def _arrival(self, timeout_s: float | None) -> None:
         """Waits until the queue has a message. Raises OperationTimeout, Closed, and the consumer's error."""
         if timeout_s is not None:
@@ -473,9 +481,8 @@ class Consumer(Generic[T]):
             try:
                 await waiting
             except asyncio.CancelledError:
-                if waiting.done() and not waiting.cancelled() and self._queue and self._receivers:
-                    self.on_messages([])  # The wake-up was for a message that another call may take.
-                    self._wake_one()
+                if waiting.done() and not waiting.cancelled():
+                    self._wake_one()  # Another call may take the message that this one was woken for.
                 raise
 
     def _wake_one(self) -> None:

@@ -167,6 +167,17 @@ class EntryDecoder:
         return Message(self._consumer, left, metadata, None, payload, -1, redelivered, b"", problem)
 
 
+def counted_messages(delivery: Delivery) -> int:
+    """Returns the number of messages that the broker counts for an entry that is not decoded."""
+    try:
+        _, metadata_at, payload_at = split_entry(delivery.body)
+        metadata = MessageMetadata.FromString(delivery.body[metadata_at:payload_at])
+    except (MalformedFrame, DecodeError):
+        return 1
+    size = metadata.num_messages_in_batch
+    return size - words_to_acked_bits(delivery.ack_set, size).bit_count() if delivery.ack_set else size
+
+
 @dataclass(frozen=True, slots=True)
 class _Stored:
     """The place of entries that no consumer received."""
