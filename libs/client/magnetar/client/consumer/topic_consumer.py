@@ -513,8 +513,8 @@ class TopicConsumer:
         return data
 
     def _after_start(self, found: list[Message]) -> list[Message]:
-        """Drops the messages of the first entry that come before the start; on a durable subscription they are
-        acknowledged, since they would keep the backlog.
+        """Drops the messages of the first entry that come before the start; on a durable subscription they
+        are acknowledged, since they would keep the backlog.
         """
         start = self.start
         assert start is not None

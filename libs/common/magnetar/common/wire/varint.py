@@ -17,13 +17,14 @@ BLOCK_BITS: Final = 14
 BLOCK: Final = 1 << BLOCK_BITS
 
 
-LOW: Final[list[bytes]] = [bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(BLOCK)]
+_ENDS: Final = [bytes((value,)) for value in range(128)]
+_FOLLOWED: Final = [bytes((value | 0x80,)) for value in range(128)]
+"""Bytes after which more of the varint comes."""
+
+LOW: Final[list[bytes]] = [low + high for high in _FOLLOWED for low in _FOLLOWED]
 """The first two bytes of the varint of any larger number, by its lowest 14 bits."""
 
-SHORT: Final[list[bytes]] = [
-    *(bytes((value,)) for value in range(128)),
-    *(bytes((value & 0x7F | 0x80, value >> 7)) for value in range(128, BLOCK)),
-]
+SHORT: Final[list[bytes]] = _ENDS + [low + high for high in _ENDS[1:] for low in _FOLLOWED]
 """The varints of 0 to 16,383."""
 
 
