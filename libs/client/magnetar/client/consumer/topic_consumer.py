@@ -71,6 +71,7 @@ class TopicConsumer:
         "_decoder",
         "_entries_by_id",
         "_epoch",
+        "_has_positions",
         "_id",
         "_is_shared",
         "_keeps_place",
@@ -105,7 +106,10 @@ class TopicConsumer:
         sink: MessageSink,
     ) -> None:
         self.topic = topic
-        self.partition = TopicName.parse(topic).partition_index
+        name = TopicName.parse(topic)
+        self.partition = name.partition_index
+        self._has_positions = name.persistent
+        """Whether ids tell messages apart: all of a non-persistent topic have the same one."""
         self.last_taken: MessageId | None = None
         """The last message that the application took; only known where it decides where to begin again."""
         self.has_reached_end = False
@@ -403,10 +407,11 @@ class TopicConsumer:
         found, counted = self._decoder.messages(delivery)
         if self._chunks.dropped:
             self._drop_chunks()
-        if found and self._acks.is_acknowledged(found[0].entry.ids[-1]):
-            found = []
-        if found and self.start is not None:
-            found = self._after_start(found)
+        if found and self._has_positions:
+            if self._acks.is_acknowledged(found[0].entry.ids[-1]):
+                found = []
+            elif self.start is not None:
+                found = self._after_start(found)
         if found and found[0].encrypted is not None and self._options.crypto_failure == "discard":
             self.acknowledge(found[0])
             found = []
