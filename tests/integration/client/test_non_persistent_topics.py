@@ -50,7 +50,7 @@ async def _reconnected(client: Client, reader: Reader[bytes]) -> None:
     """Ends the client's connection, and returns once its reader is open again."""
     (await client.parts.pool.to_service()).end(ConnectionLost("ended by the test"))
     async with asyncio.timeout(10):
-        while reader.is_connected:
+        while reader.is_connected:  # noqa: ASYNC110  # nothing tells
             await asyncio.sleep(0)
-        while not reader.is_connected:
+        while not reader.is_connected:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
