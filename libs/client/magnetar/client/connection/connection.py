@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, cast
 
 from magnetar.client.authentication.methods import Authentication
 from magnetar.client.connection.answers import field_of, refusal_of, request_id_of
-from magnetar.client.connection.frames import Delivery, FrameReader
+from magnetar.client.connection.frames import Delivery, FrameReader, Run
 from magnetar.client.errors import (
     ClientError,
     ConnectionLost,
@@ -61,6 +61,9 @@ class OfConsumer(Protocol):
 
     def on_message(self, delivery: Delivery) -> None:
         """An entry arrived."""
+
+    def on_run(self, run: Run) -> None:
+        """Entries that follow one another arrived."""
 
     def on_active_change(self, is_active: bool) -> None:
         """It became the active consumer of its subscription, or no longer is."""
@@ -222,7 +225,11 @@ class Connection(asyncio.Protocol):
             return
         producers, consumers = self.producers, self.consumers
         for frame in frames:
-            if isinstance(frame, Delivery):
+            if isinstance(frame, Run):
+                consumer = consumers.get(frame.consumer_id)
+                if consumer is not None:
+                    consumer.on_run(frame)
+            elif isinstance(frame, Delivery):
                 consumer = consumers.get(frame.consumer_id)
                 if consumer is not None:
                     consumer.on_message(frame)

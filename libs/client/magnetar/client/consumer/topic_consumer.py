@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from magnetar.client.connection.connection import Connection
-from magnetar.client.connection.frames import Delivery
+from magnetar.client.connection.frames import Delivery, Run
 from magnetar.client.consumer.acknowledgements import Acknowledgements, Position, ack_set_of
 from magnetar.client.consumer.chunks import ChunkAssembler
 from magnetar.client.consumer.decoding import EntryDecoder, counted_messages
@@ -311,6 +311,7 @@ class TopicConsumer:
         if not self._is_shared:
             self.redeliver_all()
             return
+        self._send_acks()  # What is acknowledged is not delivered again.
         for start in range(0, len(positions), REDELIVERED_MAX):
             command = CommandRedeliverUnacknowledgedMessages(consumer_id=self._id)
             for ledger, entry in positions[start : start + REDELIVERED_MAX]:
@@ -322,6 +323,7 @@ class TopicConsumer:
         connection = self._session.connection
         if connection is None:
             return
+        self._send_acks()  # What is acknowledged is not delivered again.
         command = CommandRedeliverUnacknowledgedMessages(consumer_id=self._id)
         if not self._is_shared:
             self._epoch += 1
@@ -403,8 +405,22 @@ class TopicConsumer:
         if -1 < delivery.epoch < self._epoch:
             # It was on its way when everything was asked for again.
             self.used(counted_messages(delivery))
-            return
-        found, counted = self._decoder.messages(delivery)
+        else:
+            self._arrived(*self._decoder.messages(delivery))
+
+    def on_run(self, run: Run) -> None:
+        first = run.ledger_id, run.first_entry_id
+        number = 0
+        if self.start is None and run.epoch in (-1, self._epoch) and not self._acks.is_acknowledged(first):
+            found = self._decoder.plain_messages(run)
+            number = len(found)
+            if found:
+                self._sink.on_messages(found)
+        for delivery in run.deliveries(number):
+            self.on_message(delivery)
+
+    def _arrived(self, found: list[Message], counted: int) -> None:
+        """Hands on the messages of an entry, for which the broker counted so many."""
         if self._chunks.dropped:
             self._drop_chunks()
         if found and self._has_positions:
