@@ -433,7 +433,10 @@ class Consumer(Generic[T]):
     def _prepare_dead_letters(self, topic: TopicName | None) -> None:
         policy = self._options.dead_letter
         if policy is not None and topic is not None:
-            self._dead_letters = DeadLetters(self._parts, policy, topic.base.full, self._options.subscription)
+            info = self._schema.info if self._schema is not None else None
+            self._dead_letters = DeadLetters(
+                self._parts, policy, topic.base.full, self._options.subscription, info
+            )
 
     def _take(self) -> Message:
         message = self._queue.popleft()
