@@ -14,7 +14,7 @@ import copy
 import json
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -169,28 +169,36 @@ class _Compiler:
 
 
 def _leaf(avro_type: Primitive | Fixed, form: Form) -> ValueCodec:
+    checked = _checked_leaf(avro_type, form)
+    # What fastavro reads is of the definition's types already.
+    return replace(checked, decode=same) if form is Form.AVRO else checked
+
+
+def _checked_leaf(avro_type: Primitive | Fixed, form: Form) -> ValueCodec:
     match avro_type.kind:
         case "null":
-            return _checked("null", lambda value: 2 if value is None else 0)
+            return _instances("null", type(None))
         case "boolean":
-            return _checked("a boolean", lambda value: 2 if isinstance(value, bool) else 0)
+            return _instances("a boolean", bool)
         case "int":
             return _integer(31)
         case "long":
             return _integer(63)
         case "float" | "double":
-            is_number = _checked("a number", _number_score)
-            to_plain = is_number.encode if avro_type.kind == "double" else _single
+            to_plain = _number if avro_type.kind == "double" else _single
             return ValueCodec(_number_score, _plain_number_score, to_plain, _float)
         case "string":
-            return _checked("text", lambda value: 2 if isinstance(value, str) else 0)
+            return _instances("text", str)
         case _:
             return _bytes(avro_type.size if isinstance(avro_type, Fixed) else None, form)
 
 
-def _checked(expected: str, score: Score) -> ValueCodec:
+def _instances(expected: str, cls: type) -> ValueCodec:
+    def score(value: Any) -> int:
+        return 2 if isinstance(value, cls) else 0
+
     def check(value: Any) -> Any:
-        if not score(value):
+        if not isinstance(value, cls):
             raise not_a(expected, value)
         return value
 
@@ -229,12 +237,16 @@ def _float(plain: Any) -> float:
         raise ValueMisfit(f"{shown(plain)} is too large for a double") from None
 
 
+def _number(value: Any) -> Any:
+    if type(value) is not float and not _number_score(value):
+        raise not_a("a number", value)
+    return value
+
+
 def _single(value: Any) -> Any:
     """Returns a number that fits a float of 4 bytes, which rounds it."""
-    if not _number_score(value):
-        raise not_a("a number", value)
     try:
-        _SINGLE.pack(value)
+        _SINGLE.pack(_number(value))
     except (struct.error, OverflowError):
         raise ValueMisfit(f"{shown(value)} is too large for a float; use a double") from None
     return value
@@ -249,6 +261,8 @@ def _integer(bits: int) -> ValueCodec:
         return 2 if -limit <= value < limit else 1
 
     def check(value: Any) -> int:
+        if type(value) is int and -limit <= value < limit:
+            return value
         found = score(value)
         if found == 2:
             return int(value)
@@ -341,6 +355,8 @@ def _enum(enumeration: Enumeration, cls: type[Enum] | None) -> ValueCodec:
 
 def _array(items: ValueCodec) -> ValueCodec:
     def converted(values: Any, convert: Convert) -> list[Any]:
+        if convert is same:
+            return list(values)
         try:
             return [convert(each) for each in values]
         except ValueMisfit:
@@ -368,6 +384,8 @@ def _map(values: ValueCodec) -> ValueCodec:
     def converted(value: Any, convert: Convert) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise not_a("a map", value)
+        if convert is same:
+            return dict(value)
         made = {}
         for key, each in value.items():
             if not isinstance(key, str):
@@ -530,10 +548,12 @@ def _object(record: Record, codecs: dict[str, ValueCodec], bound: BoundRecord, f
                     raise ValueMisfit(f"the field {shown(each.name)} is missing")
                 attributes[each.attribute] = None
                 continue
-            try:
-                member = convert(plain[each.name])
-            except ValueMisfit as error:
-                raise error.within(f".{each.name}") from None
+            member = plain[each.name]
+            if convert is not same:
+                try:
+                    member = convert(member)
+                except ValueMisfit as error:
+                    raise error.within(f".{each.name}") from None
             if each.container is not None and member is not None:
                 member = each.container(member)
             attributes[each.attribute] = member
