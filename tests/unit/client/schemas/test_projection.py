@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from magnetar.client.schemas.avro import Avro, reader_of
+from magnetar.client.schemas.avro import Avro, bare_definition, reader_of
 from magnetar.client.schemas.json import Json
 from magnetar.client.schemas.projection import projection_of
 from magnetar.client.schemas.schema import SchemaError, SchemaInfo
@@ -20,10 +20,13 @@ from magnetar.common.schemas.avro_resolution import PairBudget, misfit_of
 from magnetar.common.schemas.avro_types import AvroType, Record, Union, walk
 from magnetar.common.schemas.definition import SchemaType
 from magnetar.common.schemas.parsed_definitions import ParsedDefinition, parsed_definition
+from magnetar.common.schemas.rules import Strategy
 
 from tests.property.schemas.definitions import evolved, random_definition, random_value
+from tests.schemas.verdicts import STRATEGIES, VerdictCase, verdict_cases
 
 VERSION = bytes(8)
+BACKWARD = STRATEGIES.index(Strategy.BACKWARD)
 
 
 def parsed(definition: Any) -> ParsedDefinition:
@@ -99,7 +102,7 @@ def test_aliases_that_make_two_fields_one_make_the_version_unreadable() -> None:
         read_as(writer, reader, {"a": 1, "b": 2})
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.seeds(100, full=2_000)
 def test_what_brokers_judge_readable_is_read(seed: int) -> None:
     """All of it but symbols that the reader lacks, which brokers do not compare."""
     rng = random.Random(seed)
@@ -140,3 +143,39 @@ def test_dicts_that_look_alike_are_told_apart_by_a_name() -> None:
         assert schema.decode(named) == schema.decode(plain) == {"a": {"x": 1}}
     assert Avro(definition).encode({"a": ("Two", {"x": 1})}) == b"\x04\x02"
     assert Avro(definition).encode({"a": {"x": 1}}) == b"\x02\x02"
+
+
+def _avro_cases() -> list[VerdictCase]:
+    """Cases of one version of AVRO and a new schema, both valid, with a verdict."""
+    return [
+        case
+        for case in verdict_cases()
+        if [each.type for _, each in case.history] == [case.new.type] == [SchemaType.AVRO]
+        and case.subscribe[BACKWARD] in "yn"
+        and case.put[BACKWARD] != "x"
+    ]
+
+
+@pytest.mark.parametrize("case", _avro_cases(), ids=lambda case: case.name)
+def test_verdicts_of_pulsar_are_kept_by_what_is_read(case: VerdictCase) -> None:
+    """A reader that Pulsar takes reads every value; of one that it refuses some value is not read."""
+    writer, reader = parsed_definition(case.history[0][1].data), parsed_definition(case.new.data)
+    is_taken = case.subscribe[BACKWARD] == "y"
+    try:
+        types, project = projection_of(writer, reader)
+    except SchemaError:
+        assert not is_taken
+        return
+    read, write = reader_of(types), fastavro.parse_schema(bare_definition(writer.root))
+    refusals = []
+    for seed in range(40):
+        sink = io.BytesIO()
+        fastavro.schemaless_writer(
+            sink, write, random_value(random.Random(seed), bare_definition(writer.root))
+        )
+        try:
+            project(read(sink.getvalue()))
+        except ValueMisfit as error:
+            refusals.append(str(error))
+    of_symbols = [each for each in refusals if "the symbol" in each]
+    assert refusals == of_symbols if is_taken else refusals
