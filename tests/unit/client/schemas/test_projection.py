@@ -17,7 +17,7 @@ from magnetar.client.schemas.value_misfit import ValueMisfit
 from magnetar.client.schemas.values import Form, codec_of
 from magnetar.common.errors import IncompatibleSchema, InvalidSchema
 from magnetar.common.schemas.avro_resolution import PairBudget, misfit_of
-from magnetar.common.schemas.avro_types import AvroType, Record, Union, walk
+from magnetar.common.schemas.avro_types import AvroType, Map, Record, Union, walk
 from magnetar.common.schemas.definition import SchemaType
 from magnetar.common.schemas.parsed_definitions import ParsedDefinition, parsed_definition
 from magnetar.common.schemas.rules import Strategy
@@ -132,7 +132,40 @@ def test_what_brokers_judge_readable_is_read(seed: int) -> None:
 
 def has_records_that_look_alike(root: AvroType) -> bool:
     unions = [each for each in walk(root) if isinstance(each, Union)]
-    return any(sum(isinstance(branch, Record) for branch in each.branches) > 1 for each in unions)
+    return any(sum(isinstance(branch, Record | Map) for branch in each.branches) > 1 for each in unions)
+
+
+def test_names_with_and_without_a_namespace_are_told_apart() -> None:
+    """A name without a namespace that is defined inside a record with one stays without."""
+    inner = {"type": "fixed", "name": "F", "size": 1}
+    writer = record(("a", ["null", inner | {"namespace": ""}, "int"]), name="ns.R")
+    reader = record(("a", ["null", inner | {"namespace": "other"}, "int"]), ("b", "int"), name="R")
+    reader["fields"][1]["default"] = 7
+    assert read_as(writer, reader, {"a": b"x"}) == {"a": b"x", "b": 7}
+
+
+@pytest.mark.parametrize(
+    ("avro_type", "default", "expected"),
+    [
+        ({"type": "fixed", "name": "F", "size": 2}, "xyz", b"xy"),
+        ({"type": "fixed", "name": "F", "size": 2}, "x", b"x\0"),
+        ({"type": "array", "items": "int"}, {"a": 1.5}, [1]),
+        ({"type": "array", "items": "int"}, "none", []),
+        ({"type": "map", "values": "int"}, [], {}),
+        (record(name="E"), 5, {}),
+        ("double", "Infinity", float("inf")),
+    ],
+)
+def test_lenient_defaults_are_what_java_makes_of_them(avro_type: Any, default: Any, expected: Any) -> None:
+    reader = record(("a", avro_type))
+    reader["fields"][0]["default"] = default
+    assert read_as(record(), reader, {}) == {"a": expected}
+
+
+def test_a_dict_with_other_keys_than_a_record_s_is_a_map() -> None:
+    schema = Avro(record(("a", [record(name="Empty"), {"type": "map", "values": "int"}])))
+    assert schema.decode(schema.encode({"a": {"key": 1}})) == {"a": {"key": 1}}
+    assert schema.encode({"a": {}}) == b"\x00"
 
 
 def test_dicts_that_look_alike_are_told_apart_by_a_name() -> None:

@@ -14,7 +14,7 @@ from magnetar.client.schemas.projection import projection_of
 from magnetar.client.schemas.schema import Payload, SchemaError, SchemaInfo, is_version, shown_version
 from magnetar.client.schemas.structure import structure_of
 from magnetar.client.schemas.value_misfit import ValueMisfit
-from magnetar.client.schemas.values import Convert, Form, codec_of, same
+from magnetar.client.schemas.values import Convert, Form, branch_name, codec_of, same
 from magnetar.client.schemas.versions import WriterVersions
 from magnetar.common.errors import InvalidSchema
 from magnetar.common.schemas.avro_types import (
@@ -183,7 +183,7 @@ def bare_definition(root: AvroType) -> Any:
 def _bare(avro_type: AvroType, defined: set[str]) -> Any:
     if isinstance(avro_type, Named):
         if avro_type.name in defined:
-            return avro_type.name
+            return branch_name(avro_type)
         defined.add(avro_type.name)
     match avro_type:
         case Primitive(kind=kind):
@@ -194,13 +194,13 @@ def _bare(avro_type: AvroType, defined: set[str]) -> Any:
             return {"type": "map", "values": _bare(values, defined)}
         case Union(branches=branches):
             return [_bare(branch, defined) for branch in branches]
-        case Fixed(name=name, size=size):
-            return {"type": "fixed", "name": name, "size": size}
-        case Enumeration(name=name, symbols=symbols):
-            return {"type": "enum", "name": name, "symbols": list(symbols)}
-        case Record(name=name, fields=fields):
+        case Fixed(size=size):
+            return {"type": "fixed", "name": branch_name(avro_type), "size": size}
+        case Enumeration(symbols=symbols):
+            return {"type": "enum", "name": branch_name(avro_type), "symbols": list(symbols)}
+        case Record(fields=fields):
             members = [{"name": each.name, "type": _bare(each.type, defined)} for each in fields.values()]
-            return {"type": "record", "name": name, "fields": members}
+            return {"type": "record", "name": branch_name(avro_type), "fields": members}
 
 
 def _fastavro() -> Any:

@@ -107,6 +107,15 @@ def codec_of(root: AvroType, form: Form, bindings: Bindings | None = None) -> Va
     return _Compiler(form, bindings or Bindings()).of(root)
 
 
+def branch_name(avro_type: AvroType) -> str:
+    """Returns the name of a union's branch in plain Avro: the kind, or a full name that has a namespace.
+
+    Without one a name inside a record would get the record's namespace.
+    """
+    name = label(avro_type)
+    return f"_.{name}" if isinstance(avro_type, Named) and "." not in name else name
+
+
 def same(value: Any) -> Any:
     """Returns its argument: the conversion of values that are plain already."""
     return value
@@ -409,7 +418,7 @@ def _map(values: ValueCodec) -> ValueCodec:
 
 def _optional(branch: AvroType, codec: ValueCodec, form: Form) -> ValueCodec:
     """Returns the codec of a union of null and one branch, which most unions are."""
-    name, convert_in, convert_out = label(branch), codec.encode, codec.decode
+    name, convert_in, convert_out = branch_name(branch), codec.encode, codec.decode
 
     def encode(value: Any) -> Any:
         return None if value is None else (name, convert_in(value))
@@ -426,27 +435,28 @@ def _optional(branch: AvroType, codec: ValueCodec, form: Form) -> ValueCodec:
 
 
 def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
-    by_label = {label(each): codec for each, codec in branches}
+    by_name = {branch_name(each): codec for each, codec in branches}
     named = _named_branches(branches)
     others = [codec for each, codec in branches if not isinstance(each, Named)]
     named_codecs = [codec for each, codec in branches if isinstance(each, Named)]
-    labels = [label(each) for each, _ in branches]
+    names = [branch_name(each) for each, _ in branches]
     codecs = [codec for _, codec in branches]
     shown_union = described(Union(tuple(each for each, _ in branches)))
 
     def encode(value: Any) -> Any:
         if _is_pair(value, named):
-            return (value[0], named[value[0]].encode(value[1]))
+            name, codec = named[value[0]]
+            return (name, codec.encode(value[1]))
         number = _best([each.accepts(value) for each in codecs])
         if number is None:
             raise not_a(f"of a {shown_union}", value)
-        return None if labels[number] == "null" else (labels[number], codecs[number].encode(value))
+        return None if names[number] == "null" else (names[number], codecs[number].encode(value))
 
     def decode(plain: Any) -> Any:
         if plain is None:
             return None
         if type(plain) is tuple:
-            return by_label[plain[0]].decode(plain[1])
+            return by_name[plain[0]].decode(plain[1])
         candidates = others or named_codecs
         number = _best([each.holds(plain) for each in candidates])
         if number is None:
@@ -472,7 +482,7 @@ def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
 
     def encode(value: Any) -> Any:
         if _is_pair(value, named):
-            return named[value[0]].encode(value[1])
+            return named[value[0]][1].encode(value[1])
         return converted(value, [each.accepts(value) for each in codecs], True)
 
     def decode(plain: Any) -> Any:
@@ -487,11 +497,12 @@ def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
     return ValueCodec(accepts, holds, encode, decode)
 
 
-def _named_branches(branches: list[tuple[AvroType, ValueCodec]]) -> dict[str, ValueCodec]:
-    return {each.name: codec for each, codec in branches if isinstance(each, Named)}
+def _named_branches(branches: list[tuple[AvroType, ValueCodec]]) -> dict[str, tuple[str, ValueCodec]]:
+    """Returns the names in plain Avro and the codecs by full name."""
+    return {each.name: (branch_name(each), codec) for each, codec in branches if isinstance(each, Named)}
 
 
-def _is_pair(value: Any, named: dict[str, ValueCodec]) -> bool:
+def _is_pair(value: Any, named: Mapping[str, object]) -> bool:
     """Whether a value says which named type of a union it is of, which dicts that look alike need."""
     return type(value) is tuple and len(value) == 2 and isinstance(value[0], str) and value[0] in named
 
@@ -598,10 +609,11 @@ def _dict(record: Record, codecs: dict[str, ValueCodec], form: Form) -> ValueCod
             for name, codec in codecs.items()
         }
 
-    def score(value: Any) -> int:
-        return _record_score(value, required, names)
+    def accepts(value: Any) -> int:
+        found = _record_score(value, required, names)
+        return found if found and names.issuperset(value) else 0
 
-    return ValueCodec(score, score, encode, decode)
+    return ValueCodec(accepts, lambda plain: _record_score(plain, required, names), encode, decode)
 
 
 def _converted(convert: Convert, value: Any, path: str) -> Any:
@@ -636,17 +648,28 @@ def _filled(each: Field, form: Form) -> Callable[[], Any]:
 
 
 def plain_default(default: Any, avro_type: AvroType, form: Form) -> Any:
-    """Returns a default of a definition as a plain value. The default must be one of the type."""
+    """Returns a default of a definition as a plain value; it must be one by `avro_defaults.problem`.
+
+    Values that Java's client is lenient about become those that it makes of them.
+    """
     match avro_type:
         case Union():
             branch = avro_type.branches[0]
             made = plain_default(default, branch, form)
-            return made if form is not Form.AVRO or not isinstance(branch, Named) else (branch.name, made)
+            return (
+                made
+                if form is not Form.AVRO or not isinstance(branch, Named)
+                else (branch_name(branch), made)
+            )
         case Array():
-            return [plain_default(each, avro_type.items, form) for each in default]
+            values = default.values() if isinstance(default, dict) else default
+            values = values if isinstance(default, dict | list) else ()
+            return [plain_default(each, avro_type.items, form) for each in values]
         case Map():
-            return {key: plain_default(each, avro_type.values, form) for key, each in default.items()}
+            members = default if isinstance(default, dict) else {}
+            return {key: plain_default(each, avro_type.values, form) for key, each in members.items()}
         case Record():
+            default = default if isinstance(default, dict) else {}
             return {each.name: _member_default(default, each, form) for each in avro_type.fields.values()}
     if avro_type.kind in ("float", "double"):
         return float(default)
@@ -655,6 +678,8 @@ def plain_default(default: Any, avro_type: AvroType, form: Form) -> Any:
     if avro_type.kind not in ("bytes", "fixed"):
         return default
     found = default.encode("latin-1", "replace")
+    if isinstance(avro_type, Fixed):
+        found = found[: avro_type.size].ljust(avro_type.size, b"\0")
     if form is Form.AVRO:
         return found
     return base64.b64encode(found).decode() if form is Form.JSON else default
