@@ -1,4 +1,4 @@
-"""What a reader makes of a writer's values: what the broker judges readable is read, by Avro's rules."""
+"""Values of a writer as a reader gets them: all that brokers judge readable is read, by Avro's rules."""
 
 from __future__ import annotations
 
