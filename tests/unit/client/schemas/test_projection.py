@@ -11,6 +11,7 @@ import fastavro
 import pytest
 from magnetar.client.schemas.avro import Avro, bare_definition, reader_of
 from magnetar.client.schemas.json import Json
+from magnetar.client.schemas.payload_bounds import has_items_without_bytes
 from magnetar.client.schemas.projection import projection_of
 from magnetar.client.schemas.schema import SchemaError, SchemaInfo
 from magnetar.client.schemas.value_misfit import ValueMisfit
@@ -113,6 +114,8 @@ def test_what_brokers_judge_readable_is_read(seed: int) -> None:
         if misfit_of(reader, writer, PairBudget()) is not None or reader.default_problem:
             return
     except (InvalidSchema, IncompatibleSchema):
+        return
+    if has_items_without_bytes(writer.root):
         return
     types, project = projection_of(writer, reader)
     read, codec = reader_of(types), codec_of(reader.root, Form.AVRO)
