@@ -17,12 +17,12 @@ from magnetar.client.messages import MessageId, Outgoing
 from magnetar.client.partition_consumer import ConsumerOptions
 from magnetar.client.partition_producer import ProducerOptions
 from magnetar.client.producer import Producer
+from magnetar.testing.free_ports import free_ports
 
 from tests.integration.clients import drain, publish, receive
 from tests.integration.conftest import Server
 from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest
-from tools.free_ports import free_ports
 
 Run = Callable[..., Result]
 
