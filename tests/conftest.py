@@ -31,6 +31,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+pytest_plugins = ["pytester"]
+
 ROOT = Path(__file__).parent.parent
 POLLERS = ("anon_inode:[eventpoll]", "anon_inode:[eventfd]")
 RESERVED_PORTS = "/magnetar-ports-"
