@@ -13,7 +13,7 @@ containers = pytest.importorskip(
 
 
 class Daemon:
-    """What testcontainers knows of a daemon before it starts anything."""
+    """The daemon as testcontainers knows it before it starts anything."""
 
     def host(self) -> str:
         return "docker.example.org"

@@ -1,4 +1,4 @@
-"""A port that was given to a process is nobody else's, also while nobody listens there."""
+"""A port that was given to a process is given to no other, also while no process listens there."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def create_namespace(admin_url: str, hint: str = "", headers: Mapping[str, str] 
 
 
 def remove_namespace(admin_url: str, namespace: str, headers: Mapping[str, str] | None = None) -> None:
-    """Delete a namespace with its topics, whoever is connected to them; one that is gone is no error.
+    """Delete a namespace with its topics and their connections; one that is gone is no error.
 
     Needs forceDeleteNamespaceAllowed=true. Raises AdminCallFailed, OSError.
     """

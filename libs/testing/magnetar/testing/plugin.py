@@ -20,7 +20,7 @@ SETTINGS_INI: Final = "magnetar_settings"
 START_TIMEOUT_INI: Final = "magnetar_start_timeout_s"
 
 _process: Final = pytest.StashKey["StandaloneProcess"]()
-"""Of the session: the standalone, once it was started."""
+"""The standalone of a session, once it was started."""
 
 _log_begin: Final = pytest.StashKey[int]()
 """Length of the standalone's log when a test began, in bytes."""

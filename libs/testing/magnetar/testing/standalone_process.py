@@ -59,7 +59,7 @@ class StandaloneProcess:
     ports.
 
     `directory` holds the log and, unless `data_dir` names another place, the data; its owner removes it.
-    Whoever starts the process has to call `close`. `settings` are those of Magnetar by their names in
+    The caller of `start` has to call `close`. `settings` are those of Magnetar by their names in
     Pulsar and have precedence over DEFAULTS. Not for use by several threads at once.
     """
 
