@@ -43,29 +43,29 @@ def test_fails(magnetar_standalone, magnetar_namespace):
 """
 
 
-def example(beginning: str) -> str:
+def example(text: str) -> str:
     """The example with this text."""
-    (found,) = [code for docker, code in EXAMPLES if not docker and beginning in code]
+    (found,) = [code for docker, code in EXAMPLES if not docker and text in code]
     return str(found)
 
 
 def test_each_example_is_run_here_or_needs_docker() -> None:
-    assert len([code for docker, code in EXAMPLES if not docker]) == 2
+    assert len([code for docker, code in EXAMPLES if not docker]) == 3
     assert len([code for docker, code in EXAMPLES if docker]) == 1
 
 
 def test_the_example_for_pytest_passes_with_the_documented_ini_file(pytester: pytest.Pytester) -> None:
     (ini,) = re.findall(r"```ini\n(.*?)```", PAGE, re.DOTALL)
     pytester.path.joinpath("pytest.ini").write_text(ini)
-    pytester.makepyfile(example("magnetar_namespace") + MORE)
+    pytester.makepyfile(example("orders_are_delivered") + MORE, test_own=example("def magnetar_standalone"))
     result = pytester.runpytest_subprocess(*QUICK, "-p", "no:xdist")
-    result.assert_outcomes(passed=4, failed=1)
+    result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(["*log of magnetar standalone*", "*namespace created*"])
 
 
 @pytest.mark.full
 def test_the_example_without_pytest_reads_what_was_sent_before_a_kill() -> None:
-    code = example("with standalone(")
+    code = example("broker.kill()")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "b'kept'" in done.stdout.splitlines()

@@ -69,6 +69,7 @@ def test_confirmed_messages_outlive_a_kill_and_a_restart_at_the_same_address(
     broker.start()
     assert broker.pid != first
     assert receive(broker) == "one"
+    assert broker.stop() == 0
     broker.restart()
     assert receive(broker) == "two"
     assert (broker.service_url, broker.admin_url) == addresses
@@ -114,6 +115,7 @@ def test_a_stop_is_bounded_and_the_context_leaves_only_the_data_that_it_was_give
         directory = process.directory
         assert directory.exists()
         os.kill(process.pid, signal.SIGSTOP)  # it cannot react to SIGTERM
+        assert process.stop() == -signal.SIGKILL
     assert gone(process.pid)
     assert not directory.exists()
     assert (data / "metadata.sqlite").exists()

@@ -231,6 +231,44 @@ def test_a_failure_shows_what_the_standalone_logged_during_that_test(
     result.stdout.no_fnmatch_line("logged before")
 
 
+def test_a_failure_shows_the_log_of_the_standalone_that_a_module_has_in_place_of_the_session_s(
+    pytester: pytest.Pytester, faked: Faked
+) -> None:
+    pytester.makepyfile(
+        test_a="""
+        def test_before(magnetar_standalone):
+            magnetar_standalone.printed += "logged by the other\\n" * 9
+        """,
+        test_b="""
+        import pytest
+
+        class Own:
+            admin_url = "http://127.0.0.1:2"
+            running = True
+
+            def start(self):
+                pass
+
+            def log(self, from_byte):
+                return "logged by its own"[from_byte:]
+
+            def log_bytes(self):
+                return 17
+
+        @pytest.fixture(scope="module")
+        def magnetar_standalone():
+            return Own()
+
+        def test_fails(magnetar_namespace):
+            assert False
+        """,
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*log of magnetar standalone*", "logged by its own"])
+    result.stdout.no_fnmatch_line("*logged by the other")
+
+
 def test_a_start_that_fails_is_an_error_of_the_test_with_the_log(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

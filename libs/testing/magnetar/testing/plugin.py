@@ -19,11 +19,13 @@ OPTION: Final = "--magnetar-settings"
 SETTINGS_INI: Final = "magnetar_settings"
 START_TIMEOUT_INI: Final = "magnetar_start_timeout_s"
 
-_process: Final = pytest.StashKey["StandaloneProcess"]()
-"""The standalone of a session, once it was started."""
+FIXTURE: Final = "magnetar_standalone"
 
-_log_begin: Final = pytest.StashKey[int]()
-"""Length of the standalone's log when a test began, in bytes."""
+_latest: Final = pytest.StashKey["StandaloneProcess"]()
+"""The standalone of the latest test of a session that used one."""
+
+_log_begin: Final = pytest.StashKey["tuple[StandaloneProcess, int]"]()
+"""That standalone, and the length of its log in bytes, when a test began."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         SETTINGS_INI, "Settings of the standalone that tests use, one KEY=VALUE a line.", type="linelist"
     )
     parser.addini(
-        START_TIMEOUT_INI, "Limit of the start of the standalone that tests use, in seconds.", default="30"
+        START_TIMEOUT_INI, "Limit of the start of the standalone that tests use, in seconds.", default="60"
     )
 
 
@@ -76,7 +78,6 @@ def magnetar_standalone(request: pytest.FixtureRequest) -> Iterator[StandalonePr
 
     config = request.config
     with standalone(settings_of(config), start_timeout_s=_start_timeout_s(config)) as process:
-        request.session.stash[_process] = process
         yield process
 
 
@@ -110,18 +111,27 @@ def magnetar_namespace(
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note where the standalone's log begins for this test."""
-    process = item.session.stash.get(_process, None)
-    item.stash[_log_begin] = process.log_bytes() if process else 0
+    process = item.session.stash.get(_latest, None)
+    if process is not None:
+        item.stash[_log_begin] = (process, process.log_bytes())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Show what the standalone logged during a test that failed."""
     report = yield
-    process = item.session.stash.get(_process, None)
-    if report.failed and process is not None and "magnetar_standalone" in getattr(item, "fixturenames", ()):
-        from magnetar.testing.standalone_process import LOG_TAIL_BYTES
-
-        begin = max(item.stash.get(_log_begin, 0), process.log_bytes() - LOG_TAIL_BYTES)
-        report.sections.append(("log of magnetar standalone", process.log(begin) or "(nothing)"))
+    process: StandaloneProcess | None = getattr(item, "funcargs", {}).get(FIXTURE)
+    if process is not None:
+        item.session.stash[_latest] = process
+        if report.failed:
+            report.sections.append(("log of magnetar standalone", _logged_during(item, process)))
     return report
+
+
+def _logged_during(item: pytest.Item, process: StandaloneProcess) -> str:
+    from magnetar.testing.standalone_process import LOG_TAIL_BYTES
+
+    known, begin = item.stash.get(_log_begin, (None, 0))
+    if known is not process:
+        begin = 0  # it was started for this test
+    return process.log(max(begin, process.log_bytes() - LOG_TAIL_BYTES)) or "(nothing)"

@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 
 from magnetar.testing import free_ports
 
-START_TIMEOUT_S: Final = 30.0
+START_TIMEOUT_S: Final = 60.0
 """Default limit of a start, in seconds. A start takes about a second; a loaded machine takes longer."""
 
-STOP_TIMEOUT_S: Final = 10.0
+STOP_TIMEOUT_S: Final = 20.0
 """Default limit of a graceful stop, in seconds, after which the process is killed."""
 
 POLL_INTERVAL_S: Final = 0.005
@@ -167,11 +167,12 @@ class StandaloneProcess:
             self.kill()
             raise
 
-    def stop(self) -> None:
+    def stop(self) -> int | None:
         """Stop the process in order: clients are told, cursors are written. Killed after `stop_timeout_s`
         seconds.
 
-        Does nothing if it does not run.
+        Returns the exit status, 0 after a clean stop, a negative signal number after a kill; None before the
+        first start. Does nothing if the process does not run.
         """
         if self._process is not None and self.running:
             self._process.send_signal(signal.SIGTERM)
@@ -180,6 +181,7 @@ class StandaloneProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._release_process()
+        return None if self._process is None else self._process.returncode
 
     def kill(self) -> None:
         """End the process at once, as a crash does. What was confirmed to clients is there after the next
