@@ -115,6 +115,11 @@ class Client:
         """What producers and consumers of another kind build on, such as those of Spark's sink."""
         return self._parts
 
+    @property
+    def coordinators(self) -> Coordinators:
+        """The transaction coordinators, for programs that end transactions of others."""
+        return self._coordinators
+
     async def create_producer(
         self,
         topic: str,
