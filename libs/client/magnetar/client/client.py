@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from magnetar.client.authentication.methods import Authentication
 from magnetar.client.compression import check_codec
@@ -39,7 +39,14 @@ from magnetar.client.transactions.coordinators import Coordinators
 from magnetar.client.transactions.transaction import Transaction
 from magnetar.common.naming.topic_name import TopicName
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=bytes)  # Without a schema values are bytes.
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 _DEFAULT_DELAY = RedeliveryDelay()
 _DEFAULT_BATCHING = Batching()
@@ -358,11 +365,16 @@ class Client:
         self._parts.home.check()
         return await self._parts.lookup.topics_matching(TopicPattern.parse(pattern))
 
-    async def close(self) -> None:
-        """Closes producers, after their unconfirmed messages, consumers, readers and connections."""
+    async def close(self, *, flush: bool = True) -> None:
+        """Closes producers, consumers, readers and connections. `flush`: producers wait for their unconfirmed
+        messages first; otherwise these fail with Closed.
+        """
         self._parts.home.check()
-        residents: Iterable[Any] = list(self._parts.residents)
-        await asyncio.gather(*(each.close() for each in residents), return_exceptions=True)
+        closing = [
+            each.close(flush=flush) if isinstance(each, Producer) else each.close()
+            for each in list(self._parts.residents)
+        ]
+        await asyncio.gather(*closing, return_exceptions=True)
         await self._parts.growth.close()
         await self._parts.pool.close()
 
@@ -372,7 +384,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(flush=error is None)
 
 
 class NewTransaction:

@@ -30,8 +30,8 @@ class ConnectionPool:
         self._proxy = ServiceUrl.parse(options.proxy_url) if options.proxy_url else None
         if self._proxy is not None and not self._proxy.tls:
             raise ClientError(
-                f"proxy_url {options.proxy_url!r} has no TLS: a proxy finds the broker by the name that TLS asks "
-                "for; give pulsar+ssl://host:port"
+                f"proxy_url {options.proxy_url!r} has no TLS: a proxy finds the broker by the name that TLS "
+                "asks for; give pulsar+ssl://host:port"
             )
         self.tls: Final = self._url.tls or self._proxy is not None
         self._contexts = _client_tls(options) if self.tls else None
@@ -90,6 +90,7 @@ class ConnectionPool:
             task = None
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(host, port, behind))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._connections[key] = task
         return await asyncio.shield(task)
 

@@ -11,11 +11,11 @@ from magnetar.client.connection.connection import Connection
 from magnetar.client.connection.frames import Delivery
 from magnetar.client.consumer.acknowledgements import Acknowledgements, Position, ack_set_of
 from magnetar.client.consumer.chunks import ChunkAssembler
-from magnetar.client.consumer.decoding import EntryDecoder
+from magnetar.client.consumer.decoding import EntryDecoder, counted_messages
 from magnetar.client.consumer.options import SUBSCRIPTION_TYPES, ConsumerOptions
 from magnetar.client.consumer.redelivery import AckTimeouts, NegativeAcknowledgements
 from magnetar.client.encryption import Decryptor
-from magnetar.client.errors import ClientError, OwnerUnreachable
+from magnetar.client.errors import ClientError, OperationTimeout, OwnerUnreachable
 from magnetar.client.messages import EntryLeft, Message, MessageId
 from magnetar.client.schemas.schema import NO_SCHEMA, PartedSchema, Schema, SchemaInfo, VersionedSchema
 from magnetar.client.session import ClientParts, TopicSession
@@ -80,8 +80,8 @@ class TopicConsumer:
         "_paused",
         "_queue_size",
         "_receipt",
-        "_refill_at",
         "_redelivery_timer",
+        "_refill_at",
         "_schema",
         "_session",
         "_sink",
@@ -300,7 +300,7 @@ class TopicConsumer:
             self._nacks.discard(position)
 
     def redeliver(self, positions: Sequence[Position]) -> None:
-        """Asks for entries again: on subscriptions with one active consumer for all that are unacknowledged."""
+        """Asks for entries again: with one active consumer, for all that are unacknowledged."""
         connection = self._session.connection
         if connection is None or not positions:
             return  # A new connection has everything delivered again anyway.
@@ -329,7 +329,9 @@ class TopicConsumer:
     # Place in the topic
 
     async def seek(self, to: MessageId | int) -> None:
-        """Moves the subscription to a message, or to a time in milliseconds. Raises Refused, ConnectionLost."""
+        """Moves the subscription to a message, or to a time in milliseconds. Raises Refused,
+        ConnectionLost.
+        """
         command = CommandSeek(consumer_id=self._id, request_id=0)
         if isinstance(to, int):
             command.message_publish_time = to
@@ -385,9 +387,7 @@ class TopicConsumer:
             if commands:  # The answer to the last one says that all are stored.
                 last = BaseCommand(type=BaseCommand.ACK, ack=commands[-1])
                 await connection.request(last, self.topic, timeout_s)
-            close = CommandCloseConsumer(consumer_id=self._id, request_id=0)
-            command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)
-            await connection.request(command, self.topic, timeout_s)
+            await connection.request(self._close_command(), self.topic, timeout_s)
         except ClientError as error:
             _log.debug("%s: closing the consumer: %s", self.topic, error)  # It ends with its connection.
         finally:
@@ -397,7 +397,8 @@ class TopicConsumer:
 
     def on_message(self, delivery: Delivery) -> None:
         if -1 < delivery.epoch < self._epoch:
-            self.used(1)  # It was on its way when everything was asked for again.
+            # It was on its way when everything was asked for again.
+            self.used(counted_messages(delivery))
             return
         found, counted = self._decoder.messages(delivery)
         if self._chunks.dropped:
@@ -434,11 +435,12 @@ class TopicConsumer:
         self._forget_deliveries()
         self._taken = 0
         connection.consumers[self._id] = self
-        await connection.request(
-            BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=self._subscribe()),
-            self.topic,
-            self._parts.options.operation_timeout_s,
-        )
+        command = BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=self._subscribe())
+        try:
+            await connection.request(command, self.topic, self._parts.options.operation_timeout_s)
+        except (OperationTimeout, asyncio.CancelledError):
+            connection.write(encode_command(self._close_command()))  # The broker may open it yet.
+            raise
         if self._queue_size and not self._paused:
             self._grant(connection, self._queue_size)
         self._send_acks_on(connection)
@@ -448,6 +450,10 @@ class TopicConsumer:
 
     def on_failed(self, error: ClientError) -> None:
         self._sink.on_consumer_failed(self, error)
+
+    def _close_command(self) -> BaseCommand:
+        close = CommandCloseConsumer(consumer_id=self._id, request_id=0)
+        return BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)
 
     def _subscribe(self) -> CommandSubscribe:
         options = self._options
@@ -472,6 +478,8 @@ class TopicConsumer:
         if not options.durable:
             if self.last_taken is not None:
                 self.start, self.start_inclusive = self.last_taken, False
+            if self.start is None and options.initial_position == "earliest":
+                self.start = MessageId.EARLIEST
             start = self.start or MessageId.LATEST
             command.start_message_id.CopyFrom(self._wire_start(start))
             if options.start_rollback_s and self.last_taken is None:
@@ -505,17 +513,23 @@ class TopicConsumer:
         return data
 
     def _after_start(self, found: list[Message]) -> list[Message]:
-        """Drops the messages of the first entry that come before the start."""
+        """Drops the messages of the first entry that come before the start; on a durable subscription they
+        are acknowledged, since they would keep the backlog.
+        """
         start = self.start
         assert start is not None
-        if found[0].entry.ids[0] != start.position:
-            if found[0].entry.ids[-1] == start.position and not self.start_inclusive:
-                return []
+        entry = found[0].entry
+        if start.position not in (entry.ids[0], entry.ids[-1]):
             return found
-        if not found[0].entry.batch_size:
-            return found if self.start_inclusive else []
         least = start.batch_index + (0 if self.start_inclusive or start.batch_index < 0 else 1)
-        return [message for message in found if message.batch_index >= least]
+        if entry.batch_size:
+            left = [message for message in found if message.batch_index >= least]
+        else:
+            left = found if self.start_inclusive else []
+        if not self._keeps_place:
+            for message in found[: len(found) - len(left)]:
+                self.acknowledge(message)
+        return left
 
     def _drop_chunks(self) -> None:
         dropped, self._chunks.dropped = self._chunks.dropped, []

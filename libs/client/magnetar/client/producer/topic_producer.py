@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable
+from functools import partial
 from typing import Final
 
 from magnetar.client.connection.connection import Connection
@@ -15,18 +16,20 @@ from magnetar.client.errors import (
     Closed,
     ConnectionLost,
     MessageTooLarge,
+    OperationTimeout,
     ProducerFenced,
     QueueFull,
     QuotaExceeded,
     SendTimeout,
     refusal,
 )
-from magnetar.client.producer.entries import EntryEncoder, Outgoing, single_in_batch
+from magnetar.client.messages import OnSent, Outgoing
+from magnetar.client.producer.entries import EntryEncoder, single_in_batch
 from magnetar.client.producer.options import ACCESS_MODES, COMPRESSIONS, ProducerOptions
-from magnetar.client.producer.pending import OnSent, PendingEntries, PendingEntry
+from magnetar.client.producer.pending import PendingEntries, PendingEntry
 from magnetar.client.session import ClientParts, TopicSession
 from magnetar.common.naming.topic_name import TopicName
-from magnetar.common.wire.frame import MESSAGE_BYTES_MAX
+from magnetar.common.wire.frame import MESSAGE_BYTES_MAX, encode_command
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
     CommandCloseProducer,
@@ -36,6 +39,7 @@ from magnetar.common.wire.pulsar_pb2 import (
     Schema,
     ServerError,
 )
+from magnetar.common.wire.varint import UINT64_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -162,8 +166,8 @@ class TopicProducer:
         options = self._options
         if self._messages >= options.max_pending_messages:
             raise QueueFull(
-                f"{self.topic}: {self._messages} messages are unconfirmed: wait for receipts (await send waits by "
-                "itself), or raise max_pending_messages"
+                f"{self.topic}: {self._messages} messages are unconfirmed: wait for receipts (await send "
+                "waits by itself), or raise max_pending_messages"
             )
         size = len(message.payload)
         if size > self._message_bytes_max and not options.chunking and options.compression == "none":
@@ -235,7 +239,7 @@ class TopicProducer:
             waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
             self._room_waiters.append(waiting)
             if self._messages < self._options.max_pending_messages:
-                self._parts.memory.when_released(lambda: _wake([waiting]))
+                self._parts.memory.when_released(partial(_wake, [waiting]))
             await waiting
 
     async def close(self, error: ClientError) -> None:
@@ -249,10 +253,9 @@ class TopicProducer:
         connection = self._session.take_connection()
         if connection is None:
             return
-        close = CommandCloseProducer(producer_id=self._id, request_id=0)
         try:
-            command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
-            await connection.request(command, self.topic, self._parts.options.operation_timeout_s)
+            timeout_s = self._parts.options.operation_timeout_s
+            await connection.request(self._close_command(), self.topic, timeout_s)
         except ClientError as refused:
             _log.debug("%s: closing the producer: %s", self.topic, refused)  # It ends with its connection.
         finally:
@@ -262,7 +265,10 @@ class TopicProducer:
 
     def on_receipt(self, sequence_id: int, message_id: MessageIdData) -> None:
         pending = self._pending
-        entry = pending.confirm(sequence_id, message_id.ledgerId, message_id.entryId)
+        ledger_id, entry_id = message_id.ledgerId, message_id.entryId
+        if ledger_id == UINT64_MAX:  # A duplicate, or a topic that is not persistent: stored nowhere else.
+            ledger_id = entry_id = -1
+        entry = pending.confirm(sequence_id, ledger_id, entry_id)
         if entry is None:
             expected = pending.next_sequence_id
             if expected is not None and sequence_id > expected and self._session.connection is not None:
@@ -326,6 +332,9 @@ class TopicProducer:
             if error.code == ServerError.ProducerBlockedQuotaExceededException:
                 self._fail_pending(error)
             raise
+        except (OperationTimeout, asyncio.CancelledError):
+            connection.write(encode_command(self._close_command()))  # The broker may open it yet.
+            raise
         found = answer.producer_success
         self.name = found.producer_name
         if found.HasField("topic_epoch"):
@@ -353,6 +362,10 @@ class TopicProducer:
         if not isinstance(error, ProducerFenced):
             _log.warning("%s: the producer ended: %s", self.topic, error)
         self._fail_pending(error)
+
+    def _close_command(self) -> BaseCommand:
+        close = CommandCloseProducer(producer_id=self._id, request_id=0)
+        return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
 
     def _send_alone(self, message: Outgoing, sequence_id: int, done: OnSent | None, size: int) -> None:
         encoder, options = self._encoder, self._options
@@ -446,8 +459,8 @@ class TopicProducer:
 
     def _too_large(self, size: int) -> MessageTooLarge:
         return MessageTooLarge(
-            f"a message of {size} bytes, {self.topic} takes at most {self._message_bytes_max}: send smaller ones, "
-            "set chunking, or raise maxMessageSize of the brokers"
+            f"a message of {size} bytes, {self.topic} takes at most {self._message_bytes_max}: send smaller "
+            "ones, set chunking, or raise maxMessageSize of the brokers"
         )
 
 
