@@ -15,7 +15,8 @@ from magnetar.client.back_off import BackOff
 from magnetar.client.client import Client
 from magnetar.client.connection.connection import Connection
 from magnetar.client.errors import ClientError, ProducerBusy, Refused, refusal
-from magnetar.client.producer.entries import EntryEncoder, Outgoing
+from magnetar.client.messages import Outgoing
+from magnetar.client.producer.entries import EntryEncoder
 from magnetar.client.producer.pending import PendingEntries, PendingEntry
 from magnetar.client.session import TopicSession
 from magnetar.common.naming.txn_id import TxnId
@@ -87,13 +88,12 @@ class SequencedProducer:
         `schema`: of all messages; the broker checks it when the producer opens. `txn`: everything is
         published in this transaction, which the topic has to take part in.
         """
-        parts = client.parts
+        self._parts = parts = client.parts
         self.topic = topic
         self.name = name
         self.last_sequence_id = NONE_YET
         """Highest sequence id stored under this producer name at open; -1: none."""
         self._id = parts.next_id()
-        self._timeout_s = parts.options.operation_timeout_s
         self._session = TopicSession(parts, topic, self)
         self._encoder = EntryEncoder(self._id, name, compression, None)
         self._deduplicated = deduplicated
@@ -120,6 +120,7 @@ class SequencedProducer:
         while True:
             try:
                 await self._session.open()
+                self._parts.residents.add(self)
                 return
             except NameBusy as busy:
                 pause_s = pauses.next_s()
@@ -159,7 +160,10 @@ class SequencedProducer:
         self._session.check()
 
     async def close(self) -> None:
-        """Close the producer; messages that are not durable yet may be lost, see `flushed`."""
+        """Close the producer; messages that are not durable yet may be lost, see `flushed`. Idempotent; the
+        client does so when it closes.
+        """
+        self._parts.residents.discard(self)
         await self._session.close()
         connection = self._session.take_connection()
         if connection is None:
@@ -167,7 +171,7 @@ class SequencedProducer:
         close = CommandCloseProducer(producer_id=self._id, request_id=0)
         command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
         try:
-            await connection.request(command, self.topic, self._timeout_s)
+            await connection.request(command, self.topic, self._parts.options.operation_timeout_s)
         except ClientError:
             pass  # It ends with its connection.
         finally:
@@ -213,7 +217,9 @@ class SequencedProducer:
             command.metadata.add(key=DEDUPLICATION, value=REQUIRED)
         try:
             answer = await connection.request(
-                BaseCommand(type=BaseCommand.PRODUCER, producer=command), self.topic, self._timeout_s
+                BaseCommand(type=BaseCommand.PRODUCER, producer=command),
+                self.topic,
+                self._parts.options.operation_timeout_s,
             )
         except ProducerBusy as busy:
             raise NameBusy(

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from magnetar.client.encryption import Encryptor
 from magnetar.client.errors import Undecryptable
-from magnetar.client.producer.entries import EntryEncoder, Outgoing, single_in_batch
+from magnetar.client.messages import Outgoing
+from magnetar.client.producer.entries import EntryEncoder, single_in_batch
 from magnetar.common.wire.batch import parse_metadata, payload_of
 from magnetar.common.wire.frame import FrameDecoder, encode_entry
 from magnetar.common.wire.pulsar_pb2 import CompressionType, MessageMetadata
