@@ -84,6 +84,11 @@ class Consumer(Generic[T]):
         return self._options.subscription
 
     @property
+    def is_usable(self) -> bool:
+        """Whether it is neither closed nor ended by an error."""
+        return self._failed is None and not self._is_closed
+
+    @property
     def is_connected(self) -> bool:
         """Whether all topics are open at their brokers now."""
         return all(each.is_connected for each in self._topics.values())
