@@ -24,11 +24,13 @@ from magnetar.common.wire.frame import (
     SIZES,
     check_sizes,
 )
-from magnetar.common.wire.pulsar_pb2 import BaseCommand
+from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandSendReceipt
 from magnetar.common.wire.varint import BLOCK, BLOCK_BITS, LOW, SHORT, encode_varint
 
 _NO_ACK_SET: Sequence[int] = ()
 _LOWEST: Final = BLOCK - 1
+_ENTRY_ID_MAX: Final = 1 << 62
+"""Above it are the ids of topics that store nothing."""
 
 
 class Entry(NamedTuple):
@@ -77,23 +79,35 @@ class Run:
             yield Delivery(self.consumer_id, self.ledger_id, entry_id, 0, (), self.epoch, entry)
 
 
+@dataclass(slots=True)
+class Receipts:
+    """Receipts of one producer for entries that follow one another, by sequence id and in the ledger."""
+
+    producer_id: int
+    first_sequence_id: int
+    ledger_id: int
+    first_entry_id: int
+    count: int
+
+
 class FrameReader:
     """Cuts one connection's bytes into frames."""
 
-    __slots__ = ("_buffer", "_expectation", "_frame_bytes_max")
+    __slots__ = ("_buffer", "_expectation", "_frame_bytes_max", "_receipt")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._buffer = ChunkBuffer()
         self._frame_bytes_max = frame_bytes_max
         self._expectation: _Expectation | None = None
+        self._receipt: _ReceiptExpectation | None = None
 
-    def receive_data(self, data: bytes) -> list[Delivery | Run | BaseCommand]:
+    def receive_data(self, data: bytes) -> list[Delivery | Run | Receipts | BaseCommand]:
         """Returns the frames that `data` completes, in their order.
 
         Raises FrameTooLarge, MalformedFrame; the reader is then unusable.
         """
         buffer = self._buffer.add(data)
-        frames: list[Delivery | Run | BaseCommand] = []
+        frames: list[Delivery | Run | Receipts | BaseCommand] = []
         position, end, needed = 0, len(buffer), 8
         sizes_at, limit = SIZES.unpack_from, self._frame_bytes_max
         while end - position >= 8:
@@ -101,6 +115,12 @@ class FrameReader:
                 run, position = self._expectation.run(buffer, position, end)
                 if run is not None:
                     frames.append(run)
+                    if end - position < 8:
+                        break
+            if self._receipt is not None:
+                receipts, position = self._receipt.run(buffer, position)
+                if receipts is not None:
+                    frames.append(receipts)
                     if end - position < 8:
                         break
             total_size, command_size = sizes_at(buffer, position)
@@ -123,6 +143,8 @@ class FrameReader:
         except DecodeError as error:
             raise MalformedFrame(f"a command of {len(encoded)} bytes is no protobuf message") from error
         if command.type != BaseCommand.MESSAGE:
+            if command.type == BaseCommand.SEND_RECEIPT:
+                self._receipt = _receipt_after(encoded, command)
             return command
         message = command.message
         at = message.message_id
@@ -210,6 +232,82 @@ def _expectation_after(encoded: bytes, last: Delivery) -> _Expectation | None:
     message = BaseCommand.FromString(found.command).message
     next_one = message.message_id.ledgerId, message.message_id.entryId
     return found if next_one == (last.ledger_id, last.entry_id + 1) else None
+
+
+class _ReceiptExpectation:
+    """The frame of the receipt that follows the last one: both its ids are larger by one."""
+
+    __slots__ = ("_after", "_before", "_between", "_entry", "_entry_id", "_ids", "_sequence", "_sequence_id")
+
+    def __init__(self, frame: tuple[bytes, bytes, bytes], receipt: CommandSendReceipt) -> None:
+        """`frame` is what is before, between and after the two ids."""
+        self._before, self._between, self._after = frame
+        self._ids = receipt.producer_id, receipt.message_id.ledgerId
+        self._sequence_id = receipt.sequence_id + 1
+        self._entry_id = receipt.message_id.entryId + 1
+        self._sequence = _table(self._sequence_id)
+        self._entry = _table(self._entry_id)
+
+    @property
+    def frame(self) -> bytes:
+        """The frame that is expected."""
+        sequence_id, entry_id = self._sequence_id, self._entry_id
+        (sequences, sequence_end), (entries, entry_end) = self._sequence, self._entry
+        sequence = sequences[sequence_id & _LOWEST] + sequence_end
+        return self._before + sequence + self._between + entries[entry_id & _LOWEST] + entry_end + self._after
+
+    def run(self, buffer: bytes, position: int) -> tuple[Receipts | None, int]:
+        """Returns the receipts at a position that are as expected, and the position after them."""
+        expected = self.frame
+        if not buffer.startswith(expected, position):
+            return None, position
+        (sequences, sequence_end), (entries, entry_end) = self._sequence, self._entry
+        before, between, after = self._before, sequence_end + self._between, entry_end + self._after
+        first_sequence_id, first_entry_id = sequence_id, entry_id = self._sequence_id, self._entry_id
+        size = len(expected)
+        while buffer.startswith(expected, position):
+            position += size
+            sequence_id += 1
+            entry_id += 1
+            low_sequence, low_entry = sequence_id & _LOWEST, entry_id & _LOWEST
+            if not low_sequence or not low_entry:
+                break  # The upper part of an id changes: the next receipt is parsed.
+            expected = before + sequences[low_sequence] + between + entries[low_entry] + after
+        self._sequence_id, self._entry_id = sequence_id, entry_id
+        self._sequence, self._entry = _table(sequence_id), _table(entry_id)
+        producer_id, ledger_id = self._ids
+        count = sequence_id - first_sequence_id
+        return Receipts(producer_id, first_sequence_id, ledger_id, first_entry_id, count), position
+
+
+def _table(number: int) -> tuple[list[bytes], bytes]:
+    """Returns the varints of a number and its neighbors: a table for the lowest bits, and what follows."""
+    return (SHORT, b"") if number < BLOCK else (LOW, encode_varint(number >> BLOCK_BITS))
+
+
+def _receipt_after(encoded: bytes, command: BaseCommand) -> _ReceiptExpectation | None:
+    """Returns what follows a receipt; None where it has not the form that brokers give it."""
+    receipt = command.send_receipt
+    at = receipt.message_id
+    if at.entryId >= _ENTRY_ID_MAX:
+        return None
+    begin = b"\x08" + encode_varint(receipt.producer_id) + b"\x10"
+    sequence, entry = encode_varint(receipt.sequence_id), encode_varint(at.entryId)
+    ledger = b"\x08" + encode_varint(at.ledgerId) + b"\x10"
+    sequence_at = encoded.find(begin + sequence) + len(begin)
+    entry_at = encoded.find(ledger + entry, sequence_at) + len(ledger)
+    if sequence_at < len(begin) or entry_at < len(ledger):
+        return None
+    before = SIZES.pack(len(encoded) + 4, len(encoded)) + encoded[:sequence_at]
+    between = encoded[sequence_at + len(sequence) : entry_at]
+    found = _ReceiptExpectation((before, between, encoded[entry_at + len(entry) :]), receipt)
+    # As with deliveries: only what parses as the next receipt is expected.
+    expected = found.frame[8:]
+    if len(expected) != len(encoded):
+        return None
+    following = BaseCommand.FromString(expected).send_receipt
+    ids = following.sequence_id, following.message_id.ledgerId, following.message_id.entryId
+    return found if ids == (receipt.sequence_id + 1, at.ledgerId, at.entryId + 1) else None
 
 
 def parse_entry(body: bytes) -> Entry:

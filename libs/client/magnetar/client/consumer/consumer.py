@@ -84,6 +84,11 @@ class Consumer(Generic[T]):
         return self._options.subscription
 
     @property
+    def is_usable(self) -> bool:
+        """Whether it is neither closed nor ended by an error."""
+        return self._failed is None and not self._is_closed
+
+    @property
     def is_connected(self) -> bool:
         """Whether all topics are open at their brokers now."""
         return all(each.is_connected for each in self._topics.values())
@@ -433,7 +438,10 @@ class Consumer(Generic[T]):
     def _prepare_dead_letters(self, topic: TopicName | None) -> None:
         policy = self._options.dead_letter
         if policy is not None and topic is not None:
-            self._dead_letters = DeadLetters(self._parts, policy, topic.base.full, self._options.subscription)
+            info = self._schema.info if self._schema is not None else None
+            self._dead_letters = DeadLetters(
+                self._parts, policy, topic.base.full, self._options.subscription, info
+            )
 
     def _take(self) -> Message:
         message = self._queue.popleft()

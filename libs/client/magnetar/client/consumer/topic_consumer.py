@@ -601,6 +601,7 @@ class TopicConsumer:
                     command = BaseCommand(type=BaseCommand.ACK, ack=ack)
                     group.create_task(connection.request(command, self.topic, timeout_s))
         except BaseExceptionGroup as errors:
+            self._acks.forget_cumulative()
             raise errors.exceptions[0] from None
         finally:
             self._receipt = None
