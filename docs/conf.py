@@ -36,6 +36,7 @@ TREE: Final = {
         "quickstart",
         "features",
         "client",
+        "testing-your-code",
         "clients",
         "cli",
         "admin",

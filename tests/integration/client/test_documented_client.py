@@ -29,15 +29,15 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from magnetar.client import Client
 from magnetar.common.security.authentication.apr1 import apr1
 from magnetar.common.security.certificates import Authority
+from magnetar.testing import StandaloneProcess, standalone
+from magnetar.testing.free_ports import free_ports
 
-from tests.clients.token_issuer import serving
+from tests.clients.token_issuer import TokenIssuer, serving
 from tests.integration.harness import (
     ROOT,
     SERVICE_URL_VARIABLE,
-    StandaloneServer,
     external_endpoint,
 )
-from tools.free_ports import free_ports
 
 PAGE = (ROOT / "docs/client.md").read_text(encoding="utf-8")
 DOCUMENTED_URL = "pulsar://localhost:6650"
@@ -103,8 +103,8 @@ class Service:
         return code
 
 
-def prepare(directory: Path) -> dict[str, str]:
-    """Writes the files that examples read, and the broker's; returns settings of a broker."""
+def prepare(directory: Path) -> None:
+    """Writes the files that examples and the broker read."""
     authority = Authority("documented")
     (directory / "ca.pem").write_bytes(authority.certificate)
     for name in ("broker", "issuer"):
@@ -128,59 +128,72 @@ def prepare(directory: Path) -> dict[str, str]:
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
     )
-    for name, code in MODULES.items():
-        (directory / name).write_text(code)
-    names = ("AuthenticationProviderTls", "AuthenticationProviderToken", "AuthenticationProviderBasic")
-    providers = [*(f"{PROVIDERS}.{name}" for name in names), f"{PROVIDERS}.oidc.AuthenticationProviderOpenID"]
-    return {
-        "advertisedAddress": "localhost",
-        "tlsCertificateFilePath": str(directory / "broker.cert.pem"),
-        "tlsKeyFilePath": str(directory / "broker.key.pem"),
-        "tlsTrustCertsFilePath": str(directory / "ca.pem"),
-        "authenticationEnabled": "true",
-        "authenticationProviders": ",".join(providers),
-        "anonymousUserRole": "reader",
-        "tokenSecretKey": f"file://{directory / 'secret'}",
-        "basicAuthConf": f"file://{directory / 'htpasswd'}",
-        "openIDAllowedAudiences": "messaging",
-        "openIDTokenIssuerTrustCertsFilePath": str(directory / "ca.pem"),
-        "brokerDeduplicationEnabled": "true",
-        "transactionCoordinatorEnabled": "true",
-    }
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A standalone as the page's examples need it, or the service that the environment names."""
-    directory = tmp_path_factory.mktemp("documented")
-    settings = prepare(directory)
-    external = external_endpoint()
-    if external is not None:
-        url = external.service_url
-        hosts = url.removeprefix("pulsar://")
-        several = {"broker-1.example.com:6650": hosts, "broker-2.example.com:6650": hosts}
-        yield Service({DOCUMENTED_URL: url, **several}, directory, False)
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the examples run."""
+    return tmp_path_factory.mktemp("documented")
+
+
+@pytest.fixture(scope="module")
+def issuer(directory: Path) -> Iterator[TokenIssuer]:
+    """The issuer of tokens for OAuth2."""
+    prepare(directory)
+    files = directory / "issuer.cert.pem", directory / "issuer.key.pem"
+    with serving("orders", "s3cret", "messaging", *files) as issuer:
+        yield issuer
+
+
+@pytest.fixture(scope="module")
+def magnetar_standalone(directory: Path, issuer: TokenIssuer) -> Iterator[StandaloneProcess | None]:
+    """Takes the place of the plug-in's, which shows the log of a test that fails. None: the environment names
+    a service.
+    """
+    if external_endpoint() is not None:
+        yield None
         return
-    (tls_port,) = free_ports(1)
-    issuer_files = directory / "issuer.cert.pem", directory / "issuer.key.pem"
-    with serving("orders", "s3cret", "messaging", *issuer_files) as issuer:
-        settings |= {"brokerServicePortTls": str(tls_port), "openIDAllowedTokenIssuers": issuer.url}
-        server = StandaloneServer(directory, settings)
-        server.start()
-        hosts = server.endpoint.service_url.removeprefix("pulsar://")
-        addresses = {
-            DOCUMENTED_URL: server.endpoint.service_url,
-            "pulsar+ssl://broker.example.com:6651": f"pulsar+ssl://localhost:{tls_port}",
-            "broker-1.example.com:6650": hosts,
-            "broker-2.example.com:6650": hosts,
-            "https://issuer.example.com": issuer.url,
-            ISSUER_FILE: str(directory / "oauth2.json"),
-        }
-        try:
-            yield Service(addresses, directory, True)
-            server.stop()
-        finally:
-            server.kill()
+    names = ("AuthenticationProviderTls", "AuthenticationProviderToken", "AuthenticationProviderBasic")
+    providers = [*(f"{PROVIDERS}.{name}" for name in names), f"{PROVIDERS}.oidc.AuthenticationProviderOpenID"]
+    with standalone(
+        advertisedAddress="localhost",
+        brokerServicePortTls=free_ports(1)[0],
+        tlsCertificateFilePath=f"{directory}/broker.cert.pem",
+        tlsKeyFilePath=f"{directory}/broker.key.pem",
+        tlsTrustCertsFilePath=f"{directory}/ca.pem",
+        authenticationEnabled=True,
+        authenticationProviders=",".join(providers),
+        anonymousUserRole="reader",
+        tokenSecretKey=f"file://{directory}/secret",
+        basicAuthConf=f"file://{directory}/htpasswd",
+        openIDAllowedTokenIssuers=issuer.url,
+        openIDAllowedAudiences="messaging",
+        openIDTokenIssuerTrustCertsFilePath=f"{directory}/ca.pem",
+        brokerDeduplicationEnabled=True,
+        transactionCoordinatorEnabled=True,
+    ) as process:
+        yield process
+        assert process.stop() == 0
+
+
+@pytest.fixture
+def service(directory: Path, issuer: TokenIssuer, magnetar_standalone: StandaloneProcess | None) -> Service:
+    """A standalone as the page's examples need it, or the service that the environment names."""
+    found = magnetar_standalone or external_endpoint()
+    assert found is not None
+    url = found.service_url
+    hosts = url.removeprefix("pulsar://")
+    addresses = {
+        DOCUMENTED_URL: url,
+        "broker-1.example.com:6650": hosts,
+        "broker-2.example.com:6650": hosts,
+        "https://issuer.example.com": issuer.url,
+        ISSUER_FILE: str(directory / "oauth2.json"),
+    }
+    if magnetar_standalone is not None:
+        port = magnetar_standalone.settings["brokerServicePortTls"]
+        addresses["pulsar+ssl://broker.example.com:6651"] = f"pulsar+ssl://localhost:{port}"
+    return Service(addresses, directory, magnetar_standalone is not None)
 
 
 def test_no_example_is_left_out() -> None:
