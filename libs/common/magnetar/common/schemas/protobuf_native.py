@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
@@ -14,7 +15,12 @@ from magnetar.common.schemas.definition import shown
 
 
 def root_message(data: bytes) -> str:
-    """Returns the full name of the root message, after building all descriptors in a pool of their own.
+    """Returns the full name of the root message, after building all descriptors. Raises InvalidSchema."""
+    return root_descriptor(data).full_name
+
+
+def root_descriptor(data: bytes) -> Descriptor:
+    """Returns the descriptor of the root message, with all others in a pool of their own.
 
     Raises InvalidSchema when the set does not hold the root file, or that file not the root message.
     """
@@ -40,7 +46,7 @@ def root_message(data: bytes) -> str:
         raise InvalidSchema(
             f"file {shown(file)} does not hold the message {shown(message)} of rootMessageTypeName"
         )
-    return message
+    return found
 
 
 def _pool(files: dict[str, FileDescriptorProto]) -> DescriptorPool:
