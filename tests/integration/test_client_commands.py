@@ -11,12 +11,7 @@ import pulsar
 import pytest
 from click.testing import CliRunner, Result
 from magnetar.cli.main import main
-from magnetar.client.client import Client, ClientOptions
-from magnetar.client.consumer import Consumer
-from magnetar.client.messages import MessageId, Outgoing
-from magnetar.client.partition_consumer import ConsumerOptions
-from magnetar.client.partition_producer import ProducerOptions
-from magnetar.client.producer import Producer
+from magnetar.client import Client
 
 from tests.integration.clients import drain, publish, receive
 from tests.integration.conftest import Server
@@ -122,26 +117,19 @@ def test_producers_and_consumers_follow_their_topic(endpoint: Endpoint, rest: Re
     unload = topic.replace("://", "/")
 
     async def scenario() -> list[bytes]:
-        client = Client(ClientOptions(service_url=endpoint.service_url))
-        sent: list[MessageId] = []
-        options = ConsumerOptions(subscription="s", earliest=True)
-        consumer = await Consumer.open(client, [topic], options)
-        producer = await Producer.open(client, topic, ProducerOptions(), lambda tags, at: sent.append(at))
         received: list[bytes] = []
-        try:
+        async with Client(endpoint.service_url) as client:
+            consumer = await client.subscribe(topic, "s", initial_position="earliest")
+            producer = await client.create_producer(topic)
             for number in range(300):
-                await producer.send(Outgoing(b"%d" % number))
+                producer.send_nowait(b"%d" % number)
                 if number % 100 == 50:
                     await asyncio.to_thread(rest.do, "PUT", f"/{unload}/unload")
             await producer.flush()
             while len(set(received)) < 300:
-                message = await asyncio.wait_for(consumer.receive(), 30)
-                received.append(message.payload)
-                consumer.ack(message)
-        finally:
-            await producer.close()
-            await consumer.close()
-            await client.close()
+                message = await consumer.receive(30)
+                received.append(message.data)
+                await consumer.acknowledge(message)
         return received
 
     received = asyncio.run(scenario())
@@ -153,26 +141,19 @@ def test_producers_and_consumers_come_back_after_a_restart(server: Server, topic
     """What was not confirmed is sent again, what was not acknowledged is delivered again."""
 
     async def scenario() -> list[bytes]:
-        client = Client(ClientOptions(service_url=server.endpoint.service_url))
-        sent: list[MessageId] = []
-        consumer = await Consumer.open(client, [topic], ConsumerOptions(subscription="s", earliest=True))
-        producer = await Producer.open(client, topic, ProducerOptions(), lambda tags, at: sent.append(at))
         received: list[bytes] = []
-        try:
+        async with Client(server.endpoint.service_url) as client:
+            consumer = await client.subscribe(topic, "s", initial_position="earliest")
+            producer = await client.create_producer(topic)
             for payload in (b"before", b"after"):
-                await producer.send(Outgoing(payload))
-                await producer.flush()
+                await producer.send(payload)
                 while payload not in received:
-                    message = await asyncio.wait_for(consumer.receive(), 30)
-                    consumer.ack(message)
-                    received.append(message.payload)
+                    message = await consumer.receive(30)
+                    await consumer.acknowledge(message)
+                    received.append(message.data)
                 if payload == b"before":
                     await asyncio.to_thread(server.stop)
                     await asyncio.to_thread(server.start)
-        finally:
-            await producer.close()
-            await consumer.close()
-            await client.close()
         return received
 
     received = asyncio.run(scenario())

@@ -111,7 +111,7 @@ def _token_supplier(text: str) -> Callable[[], bytes]:
 
 
 def _oauth2_supplier(text: str) -> Callable[[], bytes]:
-    from magnetar.cli.oauth2 import OAuth2Parameters, OAuth2Tokens
+    from magnetar.client.authentication.oauth2 import OAuth2Parameters, OAuth2Tokens
 
     if not text.strip().startswith("{"):
         raise click.UsageError(

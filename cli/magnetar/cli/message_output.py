@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from magnetar.client.messages import Incoming
+    from magnetar.client.messages import Message
 
 
 def printable(text: str) -> str:
@@ -43,7 +43,7 @@ def show_content(payload: bytes | memoryview) -> None:
     sys.stdout.flush()
 
 
-def facts_of(message: Incoming, *, as_hex: bool, hide_content: bool) -> dict[str, Any]:
+def facts_of(message: Message, *, as_hex: bool, hide_content: bool) -> dict[str, Any]:
     """Return a message as a JSON object."""
     facts: dict[str, Any] = {
         "topic": message.topic,
@@ -61,5 +61,5 @@ def facts_of(message: Incoming, *, as_hex: bool, hide_content: bool) -> dict[str
     if message.unreadable:
         facts["unreadable"] = message.unreadable
     elif not hide_content:
-        facts["content"] = message.payload.hex() if as_hex else message.payload.decode(errors="replace")
+        facts["content"] = message.data.hex() if as_hex else message.data.decode(errors="replace")
     return facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,9 +15,8 @@ from magnetar.cli.option_values import key_files
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client
-    from magnetar.client.consumer import Consumer
-    from magnetar.client.messages import Incoming
-    from magnetar.client.partition_consumer import ConsumerOptions
+    from magnetar.client.consumer.consumer import Consumer
+    from magnetar.client.messages import Message
 
 TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
@@ -125,44 +125,39 @@ def consume(
     magnetar consume my-topic -s my-subscription -p Earliest -n 0
     magnetar consume 'public/default/orders-.*' --regex -s audit -t Shared --json
     """
-    from magnetar.client.partition_consumer import ConsumerOptions
-
     keys = key_files(private_keys, "--encryption-private-key")
-    options = ConsumerOptions(
-        subscription=subscription,
-        type=kind,
-        earliest=position == "Earliest",
-        durable=mode == "Durable",
-        queue_size=min(queue_size, count) if count else queue_size,
-        read_key=(lambda name, _: keys.get(name)) if keys else None,
-        crypto_failure=crypto_failure,
-    )
 
-    def show(message: Incoming) -> None:
+    def show(message: Message) -> None:
         if as_json:
             print(json.dumps(facts_of(message, as_hex=as_hex, hide_content=hide_content)), flush=True)
         else:
             _print(message, as_hex=as_hex, hide_content=hide_content, more=more)
 
     async def work(connected: Client, stopped: asyncio.Event) -> int:
-        consumer = await _open(connected, topic, options, regex=regex)
+        from magnetar.client.messages import MessageId
+
+        consumer = await connected.subscribe(
+            re.compile(topic) if regex else topic,
+            subscription,
+            type=kind.lower(),
+            initial_position="earliest" if position == "Earliest" else "latest",
+            durable=mode == "Durable",
+            start=MessageId.EARLIEST if position == "Earliest" else None,
+            queue_size=min(queue_size, count) if count else queue_size,
+            read_key=(lambda name, _: keys.get(name)) if keys else None,
+            crypto_failure=crypto_failure,
+            batch_index_ack=True,
+        )
+        if not consumer.topics:
+            click.echo(f"no topic matches {topic!r} yet; waiting for one", err=True)
         return await _consume(consumer, stopped, count, rate, show)
 
     run_client(client, work)
 
 
-async def _open(client: Client, topic: str, options: ConsumerOptions, *, regex: bool) -> Consumer:
-    from magnetar.client.consumer import Consumer
-
-    if not regex:
-        return await Consumer.open(client, [topic], options)
-    consumer = await Consumer.open_pattern(client, topic, options)
-    if not consumer.topics:
-        click.echo(f"no topic matches {topic!r} yet; checking for new topics once a minute", err=True)
-    return consumer
-
-
-async def _consume(consumer: Consumer, stopped: asyncio.Event, count: int, rate: float, show: Any) -> int:
+async def _consume(
+    consumer: Consumer[bytes], stopped: asyncio.Event, count: int, rate: float, show: Any
+) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.ensure_future(stopped.wait())
     taken = unreadable = 0
@@ -180,7 +175,7 @@ async def _consume(consumer: Consumer, stopped: asyncio.Event, count: int, rate:
             if message.unreadable:
                 unreadable += 1  # Not acknowledged: another consumer may be able to read it.
             else:
-                consumer.ack(message)
+                consumer.acknowledge_nowait(message)
             if rate and (early := began + taken / rate - loop.time()) > 0:
                 await asyncio.wait((stopping,), timeout=early)
     finally:
@@ -195,7 +190,7 @@ async def _consume(consumer: Consumer, stopped: asyncio.Event, count: int, rate:
     return 0 if taken >= count else 130
 
 
-def _print(message: Incoming, *, as_hex: bool, hide_content: bool, more: bool) -> None:
+def _print(message: Message, *, as_hex: bool, hide_content: bool, more: bool) -> None:
     """Print a message in pulsar-client's format, its content as raw bytes."""
     parts = head_text(message.key, message.properties)
     if message.encrypted is not None:
@@ -218,5 +213,5 @@ def _print(message: Incoming, *, as_hex: bool, hide_content: bool, more: bool) -
         show_text(", ".join(parts))
     else:
         show_text(", ".join([*parts, "content:"]), end="")
-        show_content(message.payload.hex().encode() if as_hex else message.payload)
+        show_content(message.data.hex().encode() if as_hex else message.data)
     sys.stdout.flush()

@@ -14,7 +14,8 @@ from magnetar.common.errors import InvalidName
 if TYPE_CHECKING:
     import asyncio
 
-    from magnetar.client.client import Client, ClientOptions
+    from magnetar.client.client import Client
+    from magnetar.client.options import ClientOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -34,6 +35,10 @@ _OPTIONS = (
         "--listener-name", default="", metavar="NAME", help="Which of a broker's listeners is meant."
     ),
 )
+
+
+RECONNECT_S_MAX = 300.0
+"""Time in seconds after which a command whose broker is gone ends."""
 
 
 class CannotReach(click.ClickException):
@@ -60,7 +65,13 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
     import signal
 
     from magnetar.client.client import Client
-    from magnetar.client.errors import ClientError, ConnectionLost, NoCredentials
+    from magnetar.client.errors import (
+        AuthenticationFailed,
+        ClientError,
+        ConnectionLost,
+        ConsumerBusy,
+        NoCredentials,
+    )
 
     options = _settings(**given)
 
@@ -74,7 +85,7 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
 
         with suppress(ValueError):  # Only the main thread receives signals.
             loop.add_signal_handler(signal.SIGINT, stop)
-        client = Client(options)
+        client = Client.with_options(options)
         try:
             return await work(client, stopped)
         finally:
@@ -86,6 +97,10 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
         raise click.ClickException(str(error)) from error
     except ConnectionLost as error:
         raise CannotReach(str(error)) from error
+    except ConsumerBusy as error:
+        raise click.ClickException(f"{error} (--subscription-name, --subscription-type)") from error
+    except AuthenticationFailed as error:
+        raise click.ClickException(f"{error} (--token, --auth-plugin or --client-conf)") from error
     except (ClientError, InvalidName) as error:
         raise click.ClickException(str(error)) from error
 
@@ -101,16 +116,20 @@ def _run(run: Callable[[], Any]) -> int:
 
 
 def _settings(url: str, listener_name: str, access: Access) -> ClientOptions:
-    from magnetar.client.client import ClientOptions
+    from magnetar.client.authentication.methods import Credentials
+    from magnetar.client.options import ClientOptions, Tls
 
+    given = access.credentials
     return ClientOptions(
         service_url=url,
-        auth_method=access.credentials.method,
-        auth_data=access.credentials.supply,
-        trust_certs_file=access.trust_certs_file,
-        allow_insecure=access.allow_insecure,
-        verify_hostname=access.verify_hostname,
-        certificate_file=access.credentials.certificate_file,
-        key_file=access.credentials.key_file,
+        authentication=Credentials(given.method, given.supply) if given.method else None,
+        tls=Tls(
+            trust_certs_file=access.trust_certs_file,
+            certificate_file=given.certificate_file,
+            key_file=given.key_file,
+            allow_insecure=access.allow_insecure,
+            verify_hostname=access.verify_hostname,
+        ),
         listener_name=listener_name,
+        reconnect_timeout_s=RECONNECT_S_MAX,
     )

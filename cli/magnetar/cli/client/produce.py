@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -12,8 +13,7 @@ from magnetar.cli.option_values import key_files, pairs
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client
-    from magnetar.client.messages import Outgoing
-    from magnetar.client.partition_producer import ProducerOptions
+    from magnetar.client.producer.producer import Producer
 
 
 @click.command()
@@ -91,9 +91,6 @@ def produce(
     magnetar produce my-topic -m 'hello'
     magnetar produce persistent://public/default/my-topic -m 'a,b,c' -k key -p color=red -n 10
     """
-    from magnetar.client.messages import Outgoing
-    from magnetar.client.partition_producer import ProducerOptions
-
     split = [part for text in texts for part in (text.split(separator) if separator else [text])]
     payloads = [part.encode(errors="surrogateescape") for part in split] + [file.read() for file in files]
     if not payloads:
@@ -101,52 +98,73 @@ def produce(
     if key is not None:
         key.encode()  # Checked before the first send: a key must be valid UTF-8.
     given = pairs(tuple(each for text in properties for each in text.split(",")), "--properties")
-    messages = [Outgoing(payload, key, given, replicated=not local) for payload in payloads]
-
     keys = key_files(public_keys, "--encryption-public-key")
-    options = ProducerOptions(batching=not unbatched, public_keys=keys)
 
     async def work(connected: Client, stopped: asyncio.Event) -> int:
-        return await _produce(connected, stopped, topic, messages, times, rate, options)
+        from magnetar.client.producer.options import Batching
+
+        batching = None if unbatched else Batching(by_key=True)
+        producer = await connected.create_producer(topic, batching=batching, public_keys=keys)
+        message = Content(key, given, () if local else None)
+        return await _produce(producer, stopped, payloads, message, times, rate)
 
     run_client(client, work)
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What all messages of a command have in common."""
+
+    key: str | None
+    properties: Mapping[str, str]
+    replicate_to: Sequence[str] | None
+
+
 async def _produce(
-    client: Client,
+    producer: Producer[bytes],
     stopped: asyncio.Event,
-    topic: str,
-    messages: Sequence[Outgoing],
+    payloads: Sequence[bytes],
+    content: Content,
     times: int,
     rate: float,
-    options: ProducerOptions,
 ) -> int:
     from magnetar.cli.progress import progress_bar
-    from magnetar.client.producer import Producer
 
     confirmed = 0
+    failed: list[Exception] = []
 
-    def on_sent(tags: Sequence[float], _: object) -> None:
+    def on_sent(error: Exception | None, _: object) -> None:
         nonlocal confirmed
-        confirmed += len(tags)
-        advance(confirmed)
+        if error is not None:
+            failed.append(error)
+        else:
+            confirmed += 1
+            advance(confirmed)
 
     loop = asyncio.get_running_loop()
-    total = len(messages) * times
-    producer = await Producer.open(client, topic, options, on_sent)
+    total = len(payloads) * times
     try:
         with progress_bar("messages sent", total) as advance:
             began = loop.time()
             for number in range(total):
                 if rate and (early := began + number / rate - loop.time()) > 0:
                     await _pause(stopped, early)
-                if stopped.is_set():
+                if stopped.is_set() or failed:
                     break
-                await producer.send(messages[number % len(messages)])
+                await producer.room(content.key)
+                producer.send_nowait(
+                    payloads[number % len(payloads)],
+                    on_sent,
+                    key=content.key,
+                    properties=content.properties,
+                    replicate_to=content.replicate_to,
+                )
             await producer.flush()
     finally:
         click.echo(f"{confirmed} messages successfully produced", err=True)
         await producer.close()
+    if failed:
+        raise failed[0]
     return 0 if confirmed == total else 130
 
 

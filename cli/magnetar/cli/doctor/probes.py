@@ -112,15 +112,17 @@ class Probes:
 
     def authenticate(self, host: str, port: int, *, tls: bool) -> None:
         """Connect as a client does, with the credentials. Raises Unreachable, with the broker's reason."""
-        from magnetar.client.connection import connect
+        from magnetar.client.authentication.methods import Credentials
+        from magnetar.client.connection.connection import connect
 
         async def act() -> None:
             credentials = self.access.credentials
             made = await connect(
                 host,
                 port,
-                auth_method=credentials.method,
-                auth_data=credentials.supply,
+                authentication=Credentials(credentials.method, credentials.supply)
+                if credentials.method
+                else None,
                 tls=self._tls() if tls else None,
                 timeout_s=TIMEOUT_S,
             )

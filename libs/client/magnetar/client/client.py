@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from magnetar.client.authentication.methods import Authentication
 from magnetar.client.compression import check_codec
@@ -39,7 +39,14 @@ from magnetar.client.transactions.coordinators import Coordinators
 from magnetar.client.transactions.transaction import Transaction
 from magnetar.common.naming.topic_name import TopicName
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=bytes)  # Without a schema values are bytes.
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 _DEFAULT_DELAY = RedeliveryDelay()
 _DEFAULT_BATCHING = Batching()
@@ -114,6 +121,11 @@ class Client:
     def parts(self) -> ClientParts:
         """What producers and consumers of another kind build on, such as those of Spark's sink."""
         return self._parts
+
+    @property
+    def coordinators(self) -> Coordinators:
+        """The transaction coordinators, for programs that end transactions of others."""
+        return self._coordinators
 
     async def create_producer(
         self,

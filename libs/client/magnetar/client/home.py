@@ -34,10 +34,10 @@ class Home:
     def _violation(self) -> ClientError:
         if os.getpid() != self._pid:
             return Forked(
-                f"this client was created in process {self._pid} and is used in {os.getpid()}, a fork of it: "
+                f"this client was created in process {self._pid} and is used in its fork {os.getpid()}: "
                 "create a client of its own after the fork"
             )
         return WrongLoop(
-            "this client belongs to another event loop: use it on the loop on which it was created, or create "
-            "a client on this one"
+            "this client belongs to another event loop: use it on the loop on which it was created, or "
+            "create a client on this one"
         )

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from magnetar.client.errors import ClientError
-from magnetar.client.messages import Message, MessageId
-from magnetar.client.producer.entries import Outgoing
-
-if TYPE_CHECKING:
-    from magnetar.client.consumer.consumer import Consumer
-    from magnetar.client.producer.producer import Producer
+from magnetar.client.messages import Message, MessageId, Outgoing
 
 _log = logging.getLogger(__name__)
 
@@ -26,16 +21,12 @@ T = TypeVar("T")
 class ProducerInterceptor:
     """Override what is needed."""
 
-    def before_send(self, producer: Producer[Any], message: Outgoing) -> Outgoing:
-        """Returns the message to send, which may be another one."""
+    def before_send(self, topic: str, message: Outgoing) -> Outgoing:
+        """Returns the message to send to a topic or partition, which may be another one."""
         return message
 
     def on_sent(
-        self,
-        producer: Producer[Any],
-        message: Outgoing,
-        message_id: MessageId | None,
-        error: ClientError | None,
+        self, topic: str, message: Outgoing, message_id: MessageId | None, error: ClientError | None
     ) -> None:
         """The message is stored, with its id, or failed."""
 
@@ -43,18 +34,18 @@ class ProducerInterceptor:
 class ConsumerInterceptor:
     """Override what is needed."""
 
-    def before_consume(self, consumer: Consumer[Any], message: Message) -> Message:
+    def before_consume(self, message: Message) -> Message:
         """Returns the message that the application gets."""
         return message
 
-    def on_acknowledge(self, consumer: Consumer[Any], message: Message) -> None:
+    def on_acknowledge(self, message: Message) -> None:
         """The application acknowledged a message."""
 
-    def on_negative_acknowledge(self, consumer: Consumer[Any], message: Message) -> None:
+    def on_negative_acknowledge(self, message: Message) -> None:
         """The application wants a message again later."""
 
-    def on_ack_timeout(self, consumer: Consumer[Any], count: int) -> None:
-        """So many entries were not acknowledged in time, and are delivered again."""
+    def on_ack_timeout(self, topic: str, count: int) -> None:
+        """So many entries of a topic were not acknowledged in time, and are delivered again."""
 
 
 def guarded(call: Callable[..., T], fallback: T, *arguments: Any) -> T:

@@ -1,14 +1,15 @@
-"""Messages as received, and their ids."""
+"""Messages as sent and as received, and their ids."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
 from magnetar.client.errors import ClientError, Unreadable
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire.pulsar_pb2 import (
     BrokerEntryMetadata,
     CompressionType,
@@ -16,9 +17,6 @@ from magnetar.common.wire.pulsar_pb2 import (
     MessageMetadata,
     SingleMessageMetadata,
 )
-
-if TYPE_CHECKING:
-    from magnetar.client.consumer.topic_consumer import TopicConsumer
 
 _UINT64: Final = 2**64
 
@@ -104,6 +102,9 @@ def _signed(number: int) -> int:
 MessageId.EARLIEST = MessageId(-1, -1)
 MessageId.LATEST = MessageId(2**63 - 1, 2**63 - 1)
 
+OnSent: TypeAlias = Callable[[ClientError | None, MessageId | None], None]
+"""Called once for a message that was sent: with its id when it is stored, or with an error."""
+
 
 class EntryLeft:
     """A delivered entry, kept until all its messages are acknowledged."""
@@ -150,6 +151,67 @@ class EncryptionContext:
 
 
 @dataclass(slots=True)
+class Outgoing:
+    """A message to publish. It must not change while it is unconfirmed."""
+
+    payload: bytes
+    key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    event_time_ms: int = 0
+    ordering_key: bytes | None = None
+    deliver_at_ms: int = 0
+    key_is_base64: bool = False
+    is_null: bool = False
+    replicate_to: Sequence[str] = ()
+    """Clusters to replicate it to; empty: those of the namespace."""
+    txn: TxnId | None = None
+    schema_version: bytes = b""
+    is_plain: bool = False
+    """Whether it has nothing but a payload (and the version of the producer's schema)."""
+    is_null_key: bool = False
+    """Whether the key of its key/value pair is null, which is something else than no key."""
+
+
+class Receiver(Protocol):
+    """The consumer of a topic or partition, as its messages know it."""
+
+    @property
+    def topic(self) -> str:
+        """The full name of the topic or partition."""
+
+    @property
+    def partition(self) -> int:
+        """The number of the partition; -1 for a topic without."""
+
+    def decode(self, message: Message) -> Any:
+        """Returns the value of a message. Raises SchemaError."""
+
+    async def fetch_schema(self, message: Message) -> None:
+        """Gets what `decode` needs for a message. Raises ClientError."""
+
+    def take(self, message: Message) -> None:
+        """Records that the application takes a message."""
+
+    def acknowledge(self, message: Message) -> None:
+        """Acknowledges a message with the next group."""
+
+    def acknowledge_cumulative(self, message_id: MessageId, entry: EntryLeft | None = None) -> None:
+        """Acknowledges all messages up to one."""
+
+    async def acknowledged(self) -> None:
+        """Returns once the acknowledgements so far are stored. Raises ClientError."""
+
+    async def acknowledge_in(self, txn: TxnId, message: Message | MessageId, *, cumulative: bool) -> None:
+        """Acknowledges in a transaction. Raises ClientError."""
+
+    def negative_acknowledge(self, entry: EntryLeft, redelivery_count: int) -> None:
+        """Asks for an entry again later."""
+
+    def redeliver(self, positions: Sequence[tuple[int, int]]) -> None:
+        """Asks for entries again now."""
+
+
+@dataclass(slots=True)
 class Problem:
     """Why a message has not the payload that was sent."""
 
@@ -181,12 +243,12 @@ class Message:
     """Its number in its batch; -1 outside a batch."""
     entry: EntryLeft
     """For the client: the entry that it came in."""
-    consumer: TopicConsumer
+    consumer: Receiver
     """For the client: the consumer of the topic or partition that received it."""
 
     def __init__(
         self,
-        consumer: TopicConsumer,
+        consumer: Receiver,
         entry: EntryLeft,
         metadata: bytes | MessageMetadata,
         own: bytes | SingleMessageMetadata | None,
@@ -196,8 +258,8 @@ class Message:
         broker_metadata: bytes,
         problem: Problem | None = None,
     ) -> None:
-        """`own` is what a batch has for each of its messages; None outside a batch. Metadata that is serialized
-        is parsed when it is needed.
+        """`own` is what a batch has for each of its messages; None outside a batch. Metadata that is
+        serialized is parsed when it is needed.
         """
         self.consumer = consumer
         self.entry = entry

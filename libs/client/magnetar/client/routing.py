@@ -29,7 +29,7 @@ class RoundRobin:
 
 
 class SinglePartition:
-    """Messages with a key go to the key's partition, others all to one, chosen at random if it is not given."""
+    """Messages with a key go to the key's partition, others all to one: at random, if it is not given."""
 
     __slots__ = ("_index",)
 

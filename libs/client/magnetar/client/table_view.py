@@ -29,6 +29,7 @@ class TableView(Generic[T]):
         self._listeners: list[Callable[[str, T | None], None]] = []
         self._following: asyncio.Task[None] | None = None
         self._failed: ClientError | None = None
+        self._news = asyncio.Event()
 
     async def open(self) -> None:
         """Reads the topic to its present end, and follows it from then on; for the client. Raises
@@ -39,11 +40,16 @@ class TableView(Generic[T]):
         self._following = asyncio.ensure_future(self._follow())
 
     async def refresh(self) -> None:
-        """Returns once everything that is stored at the time of the call is in the view. Raises ClientError."""
-        while self._failed is None and await self._reader.has_message_available():
-            await asyncio.sleep(0.001)  # The task that follows takes it.
-        if self._failed is not None:
-            raise self._failed
+        """Returns once everything that is stored at the time of the call is in the view. Raises
+        ClientError.
+        """
+        while True:
+            self._news.clear()
+            if self._failed is not None:
+                raise self._failed
+            if not await self._reader.has_message_available():
+                return
+            await self._news.wait()
 
     def listen(self, listener: Callable[[str, T | None], None]) -> None:
         """Calls `listener(key, value)` for each change from now on; a value of None: the key was removed."""
@@ -102,8 +108,10 @@ class TableView(Generic[T]):
         except ClientError as error:
             _log.warning("the table view of %s ended: %s", ", ".join(self._reader.topics), error)
             self._failed = error
+            self._news.set()
 
     def _take(self, message: Message) -> None:
+        self._news.set()
         key = message.key
         if key is None:
             return

@@ -92,6 +92,26 @@ def test_values_of_logical_types_are_written_as_their_definition_says() -> None:
     assert Json(Money).decode(payload) == money
 
 
+def test_decimals_are_read_from_numbers_too_and_exactly() -> None:
+    @dataclass
+    class Priced:
+        amount: Decimal
+        rate: float
+
+    payload = b'{"amount": 0.10000000000000000000000001, "rate": 0.5}'
+    found = Json(Priced).decode(payload)
+    assert found == Priced(Decimal("0.10000000000000000000000001"), 0.5)
+    assert isinstance(found.rate, float)
+    assert Json(Priced).decode(b'{"amount": 12, "rate": 1}') == Priced(Decimal(12), 1.0)
+    for bad in ("true", '"much"', "[]", "NaN"):
+        with pytest.raises(SchemaError, match="amount: "):
+            Json(Priced).decode(b'{"rate": 1, "amount": ' + bad.encode() + b"}")
+    with pytest.raises(SchemaError, match="is not JSON"):
+        Json(Priced).decode(b'{"amount": 1e999999999999999999999}')
+    with pytest.raises(SchemaError, match=r"rate: Decimal\('1'\) of type Decimal is not a number"):
+        Json(Priced).encode(Priced(Decimal(1), Decimal(1)))  # type: ignore[arg-type]
+
+
 def test_dicts_follow_an_explicit_definition() -> None:
     for source in (DEFINITION, json.dumps(DEFINITION), json.dumps(DEFINITION).encode()):
         schema = Json(source)

@@ -139,12 +139,10 @@ def read_unnamed(target: Target, ledger_id: int, *, bookies: BookieOptions) -> N
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         from magnetar.cli.message_output import facts_of
-        from magnetar.client.chunks import Chunks
-        from magnetar.client.deliveries import messages_of
-        from magnetar.common.errors import DataCorruption
-        from magnetar.common.wire.pulsar_pb2 import CommandMessage, MessageIdData
+        from magnetar.client.connection.frames import Delivery
+        from magnetar.client.consumer.decoding import stored_entry_decoder
 
-        chunks, bad = Chunks(), 0
+        decoder, bad = stored_entry_decoder(""), 0
         async with _reached(metadata, keys, bookies.tls) as (registry, clients):
             able = sorted(set(registry.bookies) - set(bookies.without))
             inventory = await take_inventory(clients, able)
@@ -161,15 +159,13 @@ def read_unnamed(target: Target, ledger_id: int, *, bookies: BookieOptions) -> N
                             )
                         )
                         continue
-                    place = MessageIdData(ledgerId=ref.id, entryId=entry_id)
-                    command = CommandMessage(consumer_id=0, message_id=place)
-                    try:
-                        for message in messages_of("", command, entry, chunks):
+                    for message in decoder.messages(Delivery(0, ref.id, entry_id, 0, (), -1, entry))[0]:
+                        if message.unreadable and not message.producer_name:
+                            bad += 1
+                            # Cursors are stored in ledgers as well.
+                            print(json.dumps({"entryId": entry_id, "unreadable": message.unreadable}))
+                        else:
                             print(json.dumps(facts_of(message, as_hex=False, hide_content=False)))
-                    except DataCorruption as error:
-                        bad += 1
-                        # Cursors are stored in ledgers as well.
-                        print(json.dumps({"entryId": entry_id, "unreadable": str(error)}))
         return 1 if bad else 0
 
     with_metadata(target, run)

@@ -80,7 +80,7 @@ def produce(
     batch_max_messages: int,
     batch_max_bytes: int,
     unbatched: bool,
-    compression: str,
+    compression: Any,
     keys: str | None,
     topics: int,
     messages: int,
@@ -95,20 +95,16 @@ def produce(
     cluster.
     """
     from magnetar.cli.client.perf.runs import PerfProduce, names_of
-    from magnetar.client.partition_producer import ProducerOptions
-    from magnetar.common.wire.pulsar_pb2 import CompressionType
+    from magnetar.client.producer.options import Batching
 
-    options = ProducerOptions(
-        batching=not unbatched,
-        batch_messages_max=batch_max_messages,
-        batch_bytes_max=batch_max_bytes,
-        batch_window_s=window_ms / 1000,
-        pending_messages_max=outstanding,
-        compression=CompressionType.Value(compression),
+    batching = Batching(
+        max_messages=batch_max_messages, max_bytes=batch_max_bytes, max_delay_s=window_ms / 1000
     )
     run = PerfProduce(
         topics=[name for name in names_of(topic, topics) for _ in range(producers)],
-        options=options,
+        batching=None if unbatched else batching,
+        compression=compression.lower(),
+        outstanding=outstanding,
         rate=rate,
         size=size,
         keys=keys,
@@ -144,7 +140,7 @@ def consume(
     subscriptions: int,
     consumers: int,
     kind: Any,
-    position: str,
+    position: Any,
     queue_size: int,
     topics: int,
     messages: int,
@@ -157,19 +153,22 @@ def consume(
     agree.
     """
     from magnetar.cli.client.perf.runs import PerfConsume, names_of
-    from magnetar.client.partition_consumer import ConsumerOptions
 
     names = [name] if subscriptions == 1 else [f"{name}-{number}" for number in range(subscriptions)]
     opened = [
-        (
-            each,
-            ConsumerOptions(
-                subscription=subscription, type=kind, earliest=position == "Earliest", queue_size=queue_size
-            ),
-        )
+        (each, subscription)
         for each in names_of(topic, topics)
         for subscription in names
         for _ in range(consumers)
     ]
-    run = PerfConsume(opened=opened, rate=rate, messages=messages, seconds=seconds, interval=interval)
+    run = PerfConsume(
+        opened=opened,
+        type=kind.lower(),
+        position=position.lower(),
+        queue_size=queue_size,
+        rate=rate,
+        messages=messages,
+        seconds=seconds,
+        interval=interval,
+    )
     run_client(client, lambda connected, stopped: run.run(connected, stopped, as_json=as_json))

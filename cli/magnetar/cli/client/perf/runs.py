@@ -13,11 +13,12 @@ from typing import Any, Final
 import click
 from magnetar.cli.client.perf.report import Following, Measurement, show_figures
 from magnetar.client.client import Client
-from magnetar.client.consumer import Consumer
-from magnetar.client.messages import Outgoing
-from magnetar.client.partition_consumer import ConsumerOptions
-from magnetar.client.partition_producer import ProducerOptions
-from magnetar.client.producer import Producer
+from magnetar.client.consumer.consumer import Consumer
+from magnetar.client.consumer.options import InitialPosition, SubscriptionType
+from magnetar.client.errors import ClientError
+from magnetar.client.messages import OnSent
+from magnetar.client.producer.options import Batching, Compression
+from magnetar.client.producer.producer import Producer
 
 TICK_S: Final = 0.2
 FLUSH_S_MAX: Final = 30.0
@@ -37,7 +38,9 @@ class PerfProduce:
     """`topics` has one topic name per producer."""
 
     topics: list[str]
-    options: ProducerOptions
+    batching: Batching | None
+    compression: Compression
+    outstanding: int
     rate: float
     size: int
     keys: str | None
@@ -47,13 +50,16 @@ class PerfProduce:
 
     async def run(self, client: Client, stopped: asyncio.Event, *, as_json: bool) -> int:
         measured = Measurement("produced")
-        clock = measured.now
-
-        def on_sent(tags: Sequence[float], _: object) -> None:
-            now = clock()
-            measured.add([now - tag for tag in tags], len(tags) * self.size)
-
-        producers = [await Producer.open(client, name, self.options, on_sent) for name in self.topics]
+        producers = [
+            await client.create_producer(
+                name,
+                batching=self.batching,
+                compression=self.compression,
+                max_pending_messages=self.outstanding,
+                send_timeout_s=0,
+            )
+            for name in self.topics
+        ]
         following = Following(measured, self.messages, self.seconds, self.interval)
         measured.start()
         tasks = [asyncio.ensure_future(self._send(producers, stopped, measured))]
@@ -72,34 +78,53 @@ class PerfProduce:
             await asyncio.gather(*(producer.close() for producer in producers))
         return 0
 
-    async def _send(self, producers: list[Producer], stopped: asyncio.Event, measured: Measurement) -> None:
+    async def _send(
+        self, producers: list[Producer[bytes]], stopped: asyncio.Event, measured: Measurement
+    ) -> None:
         now, began = measured.now, measured.began
         deadline = began + self.seconds if self.seconds else float("inf")
         last = self.messages or 1 << 62
         turns = itertools.cycle(producers)
-        message = Outgoing(bytes(self.size))
+        payload, size = bytes(self.size), self.size
+        failed: list[ClientError] = []
         sent = 0
+
+        def timed(tag: float) -> OnSent:
+            def on_sent(error: ClientError | None, _: object) -> None:
+                if error is not None:
+                    failed.append(error)
+                else:
+                    measured.add([now() - tag], size)
+
+            return on_sent
+
         while sent < last and not stopped.is_set() and (time_now := now()) < deadline:
             due = min(int((time_now - began) * self.rate) + 1, last) if self.rate else last
             burst = min(due - sent, BURST_MAX)
             for _ in range(burst):
                 tag = began + sent / self.rate if self.rate else now()
-                await next(turns).send(self._message(message, sent), tag)
+                producer, key = next(turns), self._key(sent)
+                await producer.room(key)
+                producer.send_nowait(payload, timed(tag), key=key)
                 sent += 1
+            if failed:
+                raise failed[0]
             await asyncio.sleep(0 if burst == BURST_MAX else min(0.001, deadline - time_now))
 
-    def _message(self, plain: Outgoing, number: int) -> Outgoing:
+    def _key(self, number: int) -> str | None:
         if self.keys is None:
-            return plain
-        key = number if self.keys == "autoIncrement" else random.randrange(RANDOM_KEYS)
-        return Outgoing(plain.payload, str(key))
+            return None
+        return str(number if self.keys == "autoIncrement" else random.randrange(RANDOM_KEYS))
 
 
 @dataclass(slots=True, kw_only=True)
 class PerfConsume:
-    """`opened` has a topic and options per consumer."""
+    """`opened` has a topic and a subscription per consumer."""
 
-    opened: list[tuple[str, ConsumerOptions]]
+    opened: list[tuple[str, str]]
+    type: SubscriptionType
+    position: InitialPosition
+    queue_size: int
     rate: float
     messages: int
     seconds: float
@@ -107,7 +132,16 @@ class PerfConsume:
 
     async def run(self, client: Client, stopped: asyncio.Event, *, as_json: bool) -> int:
         measured = Measurement("consumed")
-        consumers = [await Consumer.open(client, [topic], options) for topic, options in self.opened]
+        consumers = [
+            await client.subscribe(
+                topic,
+                subscription,
+                type=self.type,
+                initial_position=self.position,
+                queue_size=self.queue_size,
+            )
+            for topic, subscription in self.opened
+        ]
         following = Following(measured, self.messages, self.seconds, self.interval)
         measured.start()
         done = asyncio.Event()
@@ -124,12 +158,12 @@ class PerfConsume:
             await asyncio.gather(*(consumer.close() for consumer in consumers))
         return 0
 
-    async def _receive(self, consumer: Consumer, measured: Measurement, done: asyncio.Event) -> None:
+    async def _receive(self, consumer: Consumer[bytes], measured: Measurement, done: asyncio.Event) -> None:
         while not done.is_set():
             message = await consumer.receive()
             latency = time.time() - message.publish_time_ms / 1000
-            measured.add([latency], len(message.payload))
-            consumer.ack(message)
+            measured.add([latency], len(message.data))
+            consumer.acknowledge_nowait(message)
             if self.messages and measured.messages >= self.messages:
                 done.set()
             if self.rate:

@@ -30,8 +30,8 @@ class ConnectionPool:
         self._proxy = ServiceUrl.parse(options.proxy_url) if options.proxy_url else None
         if self._proxy is not None and not self._proxy.tls:
             raise ClientError(
-                f"proxy_url {options.proxy_url!r} has no TLS: a proxy finds the broker by the name that TLS asks "
-                "for; give pulsar+ssl://host:port"
+                f"proxy_url {options.proxy_url!r} has no TLS: a proxy finds the broker by the name that TLS "
+                "asks for; give pulsar+ssl://host:port"
             )
         self.tls: Final = self._url.tls or self._proxy is not None
         self._contexts = _client_tls(options) if self.tls else None

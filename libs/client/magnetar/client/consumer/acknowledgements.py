@@ -25,9 +25,9 @@ Position = tuple[int, int]
 class Acknowledgements:
     """Collects acknowledgements; the caller sends the commands that `commands` returns.
 
-    The caller sends when a method returns True (the group is full), some time after the first that it has not
-    sent, and before the consumer closes. What is pending is bounded by what was delivered and not yet acknowledged; it survives a
-    new connection, since positions stay valid. Call `reset` after a seek.
+    The caller sends when a method returns True (the group is full), some time after the first one that is not
+    sent, and before the consumer closes. What is pending is bounded by what was delivered and not yet
+    acknowledged; it survives a new connection, since positions stay valid. Call `reset` after a seek.
     """
 
     __slots__ = (
@@ -90,14 +90,13 @@ class Acknowledgements:
                 "acknowledge each message"
             )
         position, left = entry.ids[-1], None
-        if entry.batch_size:
-            if not entry.acknowledge_through(batch_index):
-                if self._by_batch_index:
-                    left = entry
-                elif position[1] == 0:
-                    return False
-                else:
-                    position = position[0], position[1] - 1
+        if entry.batch_size and not entry.acknowledge_through(batch_index):
+            if self._by_batch_index:
+                left = entry
+            elif position[1] == 0:
+                return False
+            else:
+                position = position[0], position[1] - 1
         # In the same batch a later call covers more: the bits are read when the command is made.
         if self._cumulative is not None and position < self._cumulative:
             return False
@@ -131,8 +130,10 @@ class Acknowledgements:
         self._complete.clear()
         partial = [_part_of(position, left) for position, left in self._partial.items()]
         self._partial.clear()
-        for start in range(0, len(ids), self._group_max):
-            made.append(_individual(consumer_id, ids[start : start + self._group_max]))
+        made += [
+            _individual(consumer_id, ids[start : start + self._group_max])
+            for start in range(0, len(ids), self._group_max)
+        ]
         for start in range(0, len(partial), self._group_max):
             some = partial[start : start + self._group_max]
             made.append(CommandAck(consumer_id=consumer_id, ack_type=CommandAck.Individual, message_id=some))

@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from magnetar.client.consumer.acknowledgements import Position
 from magnetar.client.consumer.dead_letters import DeadLetters
@@ -16,13 +16,11 @@ from magnetar.client.consumer.options import ConsumerOptions
 from magnetar.client.consumer.topic_consumer import TopicConsumer
 from magnetar.client.errors import ClientError, Closed, OperationTimeout
 from magnetar.client.interceptors import ConsumerInterceptor, guarded
-from magnetar.client.messages import Message, MessageId
+from magnetar.client.messages import Message, MessageId, Receiver
 from magnetar.client.schemas.schema import Schema, VersionedSchema
 from magnetar.client.session import ClientParts
+from magnetar.client.transactions.transaction import Transaction
 from magnetar.common.naming.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from magnetar.client.transactions.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -175,32 +173,29 @@ class Consumer(Generic[T]):
         if transaction is not None:
             await self._acknowledge_in(transaction, _each(messages), cumulative=False)
             return
-        topics: dict[TopicConsumer, None] = {}
+        topics: dict[Receiver, None] = {}
         for message in _each(messages):
-            topic = self.acknowledge_nowait(message)
-            if topic is not None:
-                topics[topic] = None
+            topics[self.acknowledge_nowait(message)] = None
         if self._options.ack_receipts:
             for topic in topics:
                 await topic.acknowledged()
 
-    def acknowledge_nowait(self, message: Message | MessageId) -> TopicConsumer | None:
+    def acknowledge_nowait(self, message: Message | MessageId) -> Receiver:
         """Acknowledges a message with the next group; returns its consumer."""
         self._home.check()
         if isinstance(message, Message):
-            topic: TopicConsumer | None = message.consumer
-            assert topic is not None
-            topic.acknowledge(message)
+            receiver = message.consumer
+            receiver.acknowledge(message)
             if self._is_plain:
-                return topic
+                return receiver
             if self._interceptors:
                 for interceptor in self._interceptors:
-                    guarded(interceptor.on_acknowledge, None, self, message)
+                    guarded(interceptor.on_acknowledge, None, message)
             if self._dead_letters is not None:
                 self._dead_letters.acknowledged(message)
-        else:
-            topic = self._topic_of(message)
-            topic.acknowledge_id(message)
+            return receiver
+        topic = self._topic_of(message)
+        topic.acknowledge_id(message)
         return topic
 
     async def acknowledge_cumulative(
@@ -213,14 +208,13 @@ class Consumer(Generic[T]):
         if transaction is not None:
             await self._acknowledge_in(transaction, [message], cumulative=True)
             return
+        receiver = self._receiver_of(message)
         if isinstance(message, Message):
-            topic = message.consumer
-            topic.acknowledge_cumulative(message.id, message.entry)
+            receiver.acknowledge_cumulative(message.id, message.entry)
         else:
-            topic = self._topic_of(message)
-            topic.acknowledge_cumulative(message)
+            receiver.acknowledge_cumulative(message)
         if self._options.ack_receipts:
-            await topic.acknowledged()
+            await receiver.acknowledged()
 
     def negative_acknowledge(self, message: Message) -> None:
         """Asks for a message again after the consumer's delay; with a dead letter policy it moves to the dead
@@ -230,7 +224,7 @@ class Consumer(Generic[T]):
         self._home.check()
         message.consumer.negative_acknowledge(message.entry, message.redelivery_count)
         for interceptor in self._interceptors:
-            guarded(interceptor.on_negative_acknowledge, None, self, message)
+            guarded(interceptor.on_negative_acknowledge, None, message)
 
     def redeliver_unacknowledged(self) -> None:
         """Asks for all unacknowledged messages again now."""
@@ -402,7 +396,7 @@ class Consumer(Generic[T]):
     def on_redelivery(self, consumer: TopicConsumer, positions: list[Position], *, timed_out: bool) -> None:
         if timed_out:
             for interceptor in self._interceptors:
-                guarded(interceptor.on_ack_timeout, None, self, len(positions))
+                guarded(interceptor.on_ack_timeout, None, consumer.topic, len(positions))
         dead = self._dead_letters
         if dead is not None and (moving := dead.take(consumer, positions)):
             moved = {message.entry.ids[0] for message in moving}
@@ -452,7 +446,7 @@ class Consumer(Generic[T]):
             self._dead_letters.delivered(message)
         if self._interceptors:
             for interceptor in self._interceptors:
-                message = guarded(interceptor.before_consume, message, self, message)
+                message = guarded(interceptor.before_consume, message, message)
         return message
 
     async def _arrival(self, timeout_s: float | None) -> None:
@@ -502,8 +496,8 @@ class Consumer(Generic[T]):
         found = [each for each in self._topics.values() if each.partition == message_id.partition]
         if len(found) != 1:
             raise ClientError(
-                f"{message_id} does not say to which of {len(self._topics)} topics it belongs: give the message "
-                "itself, or consume one topic"
+                f"{message_id} does not say to which of {len(self._topics)} topics it belongs: give the "
+                "message itself, or consume one topic"
             )
         return found[0]
 
@@ -513,16 +507,16 @@ class Consumer(Generic[T]):
         self._home.check()
         async with asyncio.TaskGroup() as group:
             for message in messages:
+                receiver, subscription = self._receiver_of(message), self._options.subscription
                 group.create_task(
-                    transaction.acknowledge(self._options.subscription, self, message, cumulative=cumulative)
+                    transaction.acknowledge(receiver, subscription, message, cumulative=cumulative)
                 )
 
-    def consumer_of(self, message: Message | MessageId) -> TopicConsumer:
-        """Returns the consumer of the topic of a message; for transactions."""
+    def _receiver_of(self, message: Message | MessageId) -> Receiver:
         return message.consumer if isinstance(message, Message) else self._topic_of(message)
 
     async def _move(self, dead: DeadLetters, consumer: TopicConsumer, messages: list[Message]) -> None:
-        """Publishes dead letters, and acknowledges them; those that cannot be published are delivered again."""
+        """Publishes and acknowledges dead letters; those that cannot be published are delivered again."""
         for message in messages:
             try:
                 await dead.publish(message)

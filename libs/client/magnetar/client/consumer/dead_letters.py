@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from magnetar.client.consumer.acknowledgements import Position
-from magnetar.client.messages import Message, MessageId
+from magnetar.client.messages import Message, MessageId, Receiver
 from magnetar.client.producer.options import ProducerOptions
 from magnetar.client.producer.producer import Producer
 from magnetar.client.session import ClientParts
 from magnetar.common.naming.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from magnetar.client.consumer.topic_consumer import TopicConsumer
 
 RETRIES: Final = "RECONSUMETIMES"
 REAL_TOPIC: Final = "REAL_TOPIC"
@@ -146,7 +143,7 @@ class DeadLetters:
             if not kept:
                 del self._last_deliveries[message.topic, message.entry.ids[0]]
 
-    def take(self, consumer: TopicConsumer, positions: Sequence[Position]) -> list[Message]:
+    def take(self, consumer: Receiver, positions: Sequence[Position]) -> list[Message]:
         """Returns those messages of the entries that are dead letters, and forgets them."""
         found: list[Message] = []
         for position in positions:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 from magnetar.client.compression import decompress
@@ -11,7 +12,7 @@ from magnetar.client.connection.frames import Delivery, split_entry
 from magnetar.client.consumer.chunks import ChunkAssembler
 from magnetar.client.encryption import CryptoFailure, Decryptor, key_names
 from magnetar.client.errors import Undecryptable, Unreadable
-from magnetar.client.messages import EncryptionContext, EntryLeft, Message, Problem
+from magnetar.client.messages import EncryptionContext, EntryLeft, Message, Problem, Receiver
 from magnetar.common.errors import DataCorruption, MalformedFrame
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import batch_messages
@@ -20,9 +21,6 @@ from magnetar.common.wire.pulsar_pb2 import (
     MessageMetadata,
     SingleMessageMetadata,
 )
-
-if TYPE_CHECKING:
-    from magnetar.client.consumer.topic_consumer import TopicConsumer
 
 _NO_COMPRESSION = CompressionType.NONE
 
@@ -34,7 +32,7 @@ class EntryDecoder:
 
     def __init__(
         self,
-        consumer: TopicConsumer,
+        consumer: Receiver,
         chunks: ChunkAssembler,
         decryptor: Decryptor | None,
         on_failure: CryptoFailure,
@@ -169,6 +167,23 @@ class EntryDecoder:
         return Message(self._consumer, left, metadata, None, payload, -1, redelivered, b"", problem)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The place of entries that no consumer received."""
+
+    topic: str
+    partition: int = -1
+
+    def decode(self, message: Message) -> bytes:
+        return message.data
+
+
+def stored_entry_decoder(topic: str) -> EntryDecoder:
+    """Returns a decoder for entries that are read from storage."""
+    place = cast(Receiver, _Stored(topic))  # Messages ask it for no more than that.
+    return EntryDecoder(place, ChunkAssembler(messages_max=10, expire_s=0), None, "fail", lambda: 0.0)
+
+
 def _batch(payload: bytes, size: int) -> list[tuple[bytes | SingleMessageMetadata | None, bytes]]:
     """Splits a batch into messages with their metadata, None for those that compaction removed.
 
@@ -202,8 +217,8 @@ def _batch(payload: bytes, size: int) -> list[tuple[bytes | SingleMessageMetadat
 
 
 def _shape(sequence_bytes: int) -> tuple[int, int]:
-    """Returns (mask, value) of the bytes after a producer's name: a varint, the tag of the publish time, and a
-    varint of 6 bytes, which the time needs from 2004 to 2109.
+    """Returns (mask, value) of the bytes after a producer's name: a varint, the tag of the publish time, and
+    a varint of 6 bytes, which the time needs from 2004 to 2109.
     """
     mask = b"\x80" * sequence_bytes + b"\xff" + b"\x80" * 6
     value = b"\x80" * (sequence_bytes - 1) + b"\x00" + b"\x18" + b"\x80" * 5 + b"\x00"

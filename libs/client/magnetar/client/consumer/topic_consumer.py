@@ -80,8 +80,8 @@ class TopicConsumer:
         "_paused",
         "_queue_size",
         "_receipt",
-        "_refill_at",
         "_redelivery_timer",
+        "_refill_at",
         "_schema",
         "_session",
         "_sink",
@@ -300,7 +300,7 @@ class TopicConsumer:
             self._nacks.discard(position)
 
     def redeliver(self, positions: Sequence[Position]) -> None:
-        """Asks for entries again: on subscriptions with one active consumer for all that are unacknowledged."""
+        """Asks for entries again: with one active consumer, for all that are unacknowledged."""
         connection = self._session.connection
         if connection is None or not positions:
             return  # A new connection has everything delivered again anyway.
@@ -329,7 +329,9 @@ class TopicConsumer:
     # Place in the topic
 
     async def seek(self, to: MessageId | int) -> None:
-        """Moves the subscription to a message, or to a time in milliseconds. Raises Refused, ConnectionLost."""
+        """Moves the subscription to a message, or to a time in milliseconds. Raises Refused,
+        ConnectionLost.
+        """
         command = CommandSeek(consumer_id=self._id, request_id=0)
         if isinstance(to, int):
             command.message_publish_time = to

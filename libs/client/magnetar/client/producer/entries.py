@@ -6,13 +6,11 @@ message an entry that is half of the cost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from magnetar.client.compression import compress
 from magnetar.client.encryption import Encryptor
-from magnetar.common.naming.txn_id import TxnId
+from magnetar.client.messages import Outgoing
 from magnetar.common.wire.checksum import crc32c
 from magnetar.common.wire.frame import MAGIC_CHECKSUM, SIZES
 from magnetar.common.wire.pulsar_pb2 import (
@@ -29,28 +27,6 @@ NOT_REPLICATED: Final = ("__local__",)
 
 ENCRYPTION_BYTES: Final = 64
 """Bytes by which encryption makes a payload longer, at most."""
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """A message to publish. It must not change while it is unconfirmed."""
-
-    payload: bytes
-    key: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    event_time_ms: int = 0
-    ordering_key: bytes | None = None
-    deliver_at_ms: int = 0
-    key_is_base64: bool = False
-    is_null: bool = False
-    replicate_to: Sequence[str] = ()
-    """Clusters to replicate it to; empty: those of the namespace."""
-    txn: TxnId | None = None
-    schema_version: bytes = b""
-    is_plain: bool = False
-    """Whether it has nothing but a payload (and the version of the producer's schema)."""
-    is_null_key: bool = False
-    """Whether the key of its key/value pair is null, which is something else than no key."""
 
 
 def single_in_batch(message: Outgoing, sequence_id: int) -> bytes:

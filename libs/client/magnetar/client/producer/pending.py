@@ -9,14 +9,11 @@ frames              all of them again, after a reconnection
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from magnetar.client.errors import ClientError
-from magnetar.client.messages import MessageId
-
-OnSent = Callable[[ClientError | None, MessageId | None], None]
-"""Called once for a message: with its id when it is stored, or with an error."""
+from magnetar.client.messages import MessageId, OnSent
 
 
 @dataclass(slots=True)

@@ -7,15 +7,14 @@ import base64
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from magnetar.client.encryption import Encryptor
 from magnetar.client.errors import ClientError, Closed
 from magnetar.client.interceptors import ProducerInterceptor, guarded
-from magnetar.client.messages import MessageId
-from magnetar.client.producer.entries import NOT_REPLICATED, Outgoing
+from magnetar.client.messages import MessageId, OnSent, Outgoing
+from magnetar.client.producer.entries import NOT_REPLICATED
 from magnetar.client.producer.options import ProducerOptions
-from magnetar.client.producer.pending import OnSent
 from magnetar.client.producer.topic_producer import TopicProducer
 from magnetar.client.routing import HASHES
 from magnetar.client.schemas.schema import (
@@ -27,10 +26,8 @@ from magnetar.client.schemas.schema import (
     VersionedSchema,
 )
 from magnetar.client.session import ClientParts
+from magnetar.client.transactions.transaction import Transaction
 from magnetar.common.naming.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from magnetar.client.transactions.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -179,6 +176,15 @@ class Producer(Generic[T]):
         if transaction is not None:
             message.txn, message.is_plain = transaction.part_of(topic.topic), False
         self._add(topic, message, callback, sequence_id, transaction)
+
+    async def room(self, key: str | None = None) -> None:
+        """Waits until `send_nowait` takes a message (with that key) without QueueFull. Raises the error with
+        which the producer ended, and Closed.
+        """
+        self._home.check()
+        topic = self._choose(key)
+        if not topic.has_room:
+            await topic.room()
 
     async def flush(self) -> None:
         """Sends what waits in batches, and returns once every message so far is stored or failed."""
@@ -340,20 +346,22 @@ class Producer(Generic[T]):
             callback = transaction.tracked(callback)
         if self._interceptors:
             for interceptor in self._interceptors:
-                message = guarded(interceptor.before_send, message, self, message)
+                message = guarded(interceptor.before_send, message, topic.topic, message)
             message.is_plain = False
-            callback = self._intercepted(message, callback)
+            callback = self._intercepted(topic.topic, message, callback)
         try:
             topic.add(message, callback, sequence_id)
-        except BaseException as error:
+        except ClientError as error:
+            for interceptor in self._interceptors:
+                guarded(interceptor.on_sent, None, topic.topic, message, None, error)
             if transaction is not None:
-                transaction.end_operation(error if isinstance(error, ClientError) else None)
+                transaction.end_operation(error)
             raise
 
-    def _intercepted(self, message: Outgoing, callback: OnSent | None) -> OnSent:
+    def _intercepted(self, topic: str, message: Outgoing, callback: OnSent | None) -> OnSent:
         def done(error: ClientError | None, message_id: MessageId | None) -> None:
             for interceptor in self._interceptors:
-                guarded(interceptor.on_sent, None, self, message, message_id, error)
+                guarded(interceptor.on_sent, None, topic, message, message_id, error)
             if callback is not None:
                 callback(error, message_id)
 

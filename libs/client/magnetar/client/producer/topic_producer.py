@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable
+from functools import partial
 from typing import Final
 
 from magnetar.client.connection.connection import Connection
@@ -21,9 +22,10 @@ from magnetar.client.errors import (
     SendTimeout,
     refusal,
 )
-from magnetar.client.producer.entries import EntryEncoder, Outgoing, single_in_batch
+from magnetar.client.messages import OnSent, Outgoing
+from magnetar.client.producer.entries import EntryEncoder, single_in_batch
 from magnetar.client.producer.options import ACCESS_MODES, COMPRESSIONS, ProducerOptions
-from magnetar.client.producer.pending import OnSent, PendingEntries, PendingEntry
+from magnetar.client.producer.pending import PendingEntries, PendingEntry
 from magnetar.client.session import ClientParts, TopicSession
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.frame import MESSAGE_BYTES_MAX
@@ -162,8 +164,8 @@ class TopicProducer:
         options = self._options
         if self._messages >= options.max_pending_messages:
             raise QueueFull(
-                f"{self.topic}: {self._messages} messages are unconfirmed: wait for receipts (await send waits by "
-                "itself), or raise max_pending_messages"
+                f"{self.topic}: {self._messages} messages are unconfirmed: wait for receipts (await send "
+                "waits by itself), or raise max_pending_messages"
             )
         size = len(message.payload)
         if size > self._message_bytes_max and not options.chunking and options.compression == "none":
@@ -235,7 +237,7 @@ class TopicProducer:
             waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
             self._room_waiters.append(waiting)
             if self._messages < self._options.max_pending_messages:
-                self._parts.memory.when_released(lambda: _wake([waiting]))
+                self._parts.memory.when_released(partial(_wake, [waiting]))
             await waiting
 
     async def close(self, error: ClientError) -> None:
@@ -446,8 +448,8 @@ class TopicProducer:
 
     def _too_large(self, size: int) -> MessageTooLarge:
         return MessageTooLarge(
-            f"a message of {size} bytes, {self.topic} takes at most {self._message_bytes_max}: send smaller ones, "
-            "set chunking, or raise maxMessageSize of the brokers"
+            f"a message of {size} bytes, {self.topic} takes at most {self._message_bytes_max}: send smaller "
+            "ones, set chunking, or raise maxMessageSize of the brokers"
         )
 
 

@@ -17,6 +17,7 @@ from magnetar.client.schemas.schema import (
     Schema,
     SchemaError,
     SchemaInfo,
+    is_version,
     shown_version,
 )
 from magnetar.client.schemas.versions import WriterVersions
@@ -45,7 +46,7 @@ class AutoConsume:
 
     def decode(self, payload: Payload, version: bytes = b"") -> Any:
         """Returns the value of a payload. Raises SchemaError."""
-        return self._versions.get(version).decode(payload, version) if version else bytes(payload)
+        return self._versions.get(version).decode(payload, version) if is_version(version) else bytes(payload)
 
     @property
     def is_separated(self) -> bool:
@@ -58,7 +59,7 @@ class AutoConsume:
 
     def decode_parts(self, key: bytes | None, payload: Payload | None, version: bytes = b"") -> Any:
         """Returns the value of a message, with its key where the schema is SEPARATED. Raises SchemaError."""
-        if version:
+        if is_version(version):
             schema = self._versions.get(version)
             if isinstance(schema, PartedSchema):
                 return schema.decode_parts(key, payload, version)
@@ -66,7 +67,7 @@ class AutoConsume:
 
     def needs(self, version: bytes) -> bool:
         """Whether the definition has to be fetched."""
-        return bool(version) and not self._versions.has(version)
+        return is_version(version) and not self._versions.has(version)
 
     def add_version(self, version: bytes, info: SchemaInfo) -> None:
         """Keeps a definition. One that cannot be read makes `decode` raise for its payloads."""

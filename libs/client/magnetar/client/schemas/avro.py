@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, cast, overload
 
 from magnetar.client.schemas.projection import projection_of
-from magnetar.client.schemas.schema import Payload, SchemaError, SchemaInfo, shown_version
+from magnetar.client.schemas.schema import Payload, SchemaError, SchemaInfo, is_version, shown_version
 from magnetar.client.schemas.structure import structure_of
 from magnetar.client.schemas.value_misfit import ValueMisfit
 from magnetar.client.schemas.values import Convert, Form, codec_of, same
@@ -82,7 +82,7 @@ class Avro(Generic[T]):
 
     def decode(self, payload: Payload, version: bytes = b"") -> T:
         """Returns the value of a payload. Raises SchemaError, also for a version that was not added."""
-        read = self._versions.get(version) if version else self._read_own
+        read = self._versions.get(version) if is_version(version) else self._read_own
         try:
             return cast(T, self._structure.codec.decode(read(payload)))
         except ValueMisfit as error:
@@ -93,7 +93,7 @@ class Avro(Generic[T]):
 
     def needs(self, version: bytes) -> bool:
         """Whether the writer's definition has to be fetched."""
-        return bool(version) and not self._versions.has(version)
+        return is_version(version) and not self._versions.has(version)
 
     def add_version(self, version: bytes, info: SchemaInfo) -> None:
         """Keeps a writer's definition. If this schema cannot read it, `decode` raises for its payloads."""

@@ -2,18 +2,22 @@
 
 Null fields are left out where a reader fills in null, as Java's client does. Other clients' additional fields
 are ignored, so payloads need no version to be read. Dates and times are the numbers of their logical type.
+Decimals are written as text, and read from numbers too, which Java's client writes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Generic, TypeVar, cast, overload
 
+from magnetar.client.schemas.logical_types import is_text_decimal
 from magnetar.client.schemas.schema import Payload, SchemaError, SchemaInfo, shown_version
 from magnetar.client.schemas.structure import structure_of
 from magnetar.client.schemas.value_misfit import ValueMisfit
 from magnetar.client.schemas.values import Form
+from magnetar.common.schemas.avro_types import walk
 from magnetar.common.schemas.definition import SchemaType
 
 T = TypeVar("T")
@@ -56,6 +60,7 @@ class Json(Generic[T]):
         """
         form = Form.TEXT_JSON if bytes_as_text else Form.JSON
         self._structure = structure_of(source, SchemaType.JSON, form, namespace)
+        self._has_decimals = any(map(is_text_decimal, walk(self._structure.parsed.root)))
         self._info = SchemaInfo("", SchemaType.JSON, self._structure.text, dict(properties or {}))
 
     @property
@@ -74,7 +79,7 @@ class Json(Generic[T]):
     def decode(self, payload: Payload, version: bytes = b"") -> T:
         """Returns the value of a payload. Raises SchemaError."""
         try:
-            return cast(T, self._structure.codec.decode(parsed_json(payload)))
+            return cast(T, self._structure.codec.decode(parsed_json(payload, exact=self._has_decimals)))
         except ValueMisfit as error:
             raise SchemaError(
                 f"a payload of schema version {shown_version(version)} cannot be read as "
@@ -82,11 +87,14 @@ class Json(Generic[T]):
             ) from None
 
 
-def parsed_json(payload: Payload) -> Any:
-    """Returns the parsed JSON of a payload. Raises SchemaError."""
+def parsed_json(payload: Payload, *, exact: bool = False) -> Any:
+    """Returns the parsed JSON of a payload, numbers with a point as Decimal if they have to be `exact`.
+
+    Raises SchemaError.
+    """
     try:
-        return json.loads(bytes(payload))
-    except (ValueError, RecursionError) as error:
+        return json.loads(bytes(payload), parse_float=Decimal if exact else None)
+    except (ValueError, RecursionError, ArithmeticError) as error:
         raise SchemaError(
             f"a payload of {len(payload):,} bytes is not JSON: {error}; consume the topic with the schema it "
             "was written with"

@@ -19,7 +19,10 @@ from magnetar.client.schemas.schema import (
     SchemaError,
     SchemaInfo,
     VersionedSchema,
+    is_version,
+    shown_version,
 )
+from magnetar.client.schemas.versions import WriterVersions
 from magnetar.common.errors import InvalidSchema
 from magnetar.common.schemas.definition import SchemaDefinition, SchemaType, shown
 from magnetar.common.schemas.key_value import ENCODING, INLINE, SEPARATED, join, key_and_value
@@ -55,6 +58,7 @@ class KeyValue(Generic[K, V]):
         self._value = value
         self._encoding: Encoding = encoding
         self._versioned = [each for each in (key, value) if isinstance(each, VersionedSchema)]
+        self._unreadable = WriterVersions[str]()
         self._info = _joined_info(key, value, encoding)
 
     @property
@@ -97,11 +101,20 @@ class KeyValue(Generic[K, V]):
 
     def needs(self, version: bytes) -> bool:
         """Whether one of the two schemas needs the definition of a version."""
-        return any(each.needs(version) for each in self._versioned)
+        return not self._unreadable.has(version) and any(each.needs(version) for each in self._versioned)
 
     def add_version(self, version: bytes, info: SchemaInfo) -> None:
-        """Gives both schemas their parts of a definition. Raises SchemaError."""
-        for schema, part in zip((self._key, self._value), parts_of(info), strict=True):
+        """Gives both schemas their parts of a definition; one that is not KEY_VALUE makes `decode` raise for
+        its payloads. Raises SchemaError for a LATEST that one of them cannot take.
+        """
+        try:
+            parts = parts_of(info)
+        except SchemaError as error:
+            if not is_version(version):
+                raise
+            self._unreadable.add(version, f"schema version {shown_version(version)} cannot be read: {error}")
+            return
+        for schema, part in zip((self._key, self._value), parts, strict=True):
             if isinstance(schema, VersionedSchema):
                 schema.add_version(version, part)
         self._info = _joined_info(self._key, self._value, self._encoding)
@@ -117,6 +130,8 @@ class KeyValue(Generic[K, V]):
         return key, None if value.value is None else self._value.encode(value.value)
 
     def _decoded(self, key: Payload | None, value: Payload | None, version: bytes) -> KeyAndValue[K, V]:
+        if self._unreadable.has(version):
+            raise SchemaError(self._unreadable.get(version))
         return KeyAndValue(
             None if key is None else self._key.decode(key, version),
             None if value is None else self._value.decode(value, version),

@@ -50,9 +50,16 @@ def logical_type_of(avro_type: AvroType) -> LogicalType | None:
     if name == "decimal" and avro_type.kind in ("bytes", "fixed"):
         size = avro_type.size if isinstance(avro_type, Fixed) else None
         return _decimal(properties.get("precision"), properties.get("scale", 0), size)
-    if avro_type.kind == "string" and properties.get("java-class") == BIG_DECIMAL:
+    if is_text_decimal(avro_type):
         return _TEXT_DECIMAL
     return _BY_NAME.get((avro_type.kind, name)) if isinstance(name, str) else None
+
+
+def is_text_decimal(avro_type: AvroType) -> bool:
+    """Whether a type is the text of a decimal without a precision."""
+    if not isinstance(avro_type, Primitive) or avro_type.kind != "string" or not avro_type.properties:
+        return False
+    return bool(json.loads(avro_type.properties).get("java-class") == BIG_DECIMAL)
 
 
 def _date(value: Any) -> int:
@@ -170,11 +177,14 @@ def _decimal_text(value: Any) -> str:
     return str(value)
 
 
-def _decimal_of_text(text: str) -> Decimal:
+def _decimal_of_text(plain: Any) -> Decimal:
+    """Returns the decimal of a text, or of a number in JSON."""
     try:
-        found = Decimal(text)
-    except decimal.InvalidOperation:
-        raise ValueMisfit(f"{shown(text)} is not a decimal number") from None
+        found = Decimal(plain)
+    except (decimal.InvalidOperation, TypeError, ValueError):
+        raise ValueMisfit(f"{shown(plain)} is not a decimal number") from None
+    if not found.is_finite() or isinstance(plain, bool):
+        raise ValueMisfit(f"{shown(plain)} is not a finite decimal number")
     return found
 
 

@@ -16,19 +16,19 @@ from typing import Any, Final
 from magnetar.client.schemas.schema import SchemaError
 from magnetar.client.schemas.value_misfit import ValueMisfit
 from magnetar.client.schemas.values import Convert, Form, plain_default, same
+from magnetar.common.errors import IncompatibleSchema
 from magnetar.common.schemas.avro_aliases import AliasCollision, renamed
+from magnetar.common.schemas.avro_resolution import Comparison, PairBudget, direct_misfit
 from magnetar.common.schemas.avro_types import (
     Array,
     AvroType,
     Enumeration,
-    Fixed,
     Map,
     Named,
     Primitive,
     Record,
     Union,
     described,
-    short_name,
 )
 from magnetar.common.schemas.definition import shown
 from magnetar.common.schemas.parsed_definitions import ParsedDefinition
@@ -61,6 +61,8 @@ def projection_of(writer: ParsedDefinition, reader: ParsedDefinition) -> tuple[A
         return written, _Projections().of(written, reader.root)
     except RecursionError:
         raise SchemaError("the definitions are nested too deep to be compared") from None
+    except IncompatibleSchema as error:
+        raise SchemaError(str(error)) from None
 
 
 class _Projections:
@@ -68,13 +70,13 @@ class _Projections:
 
     def __init__(self) -> None:
         self._records: dict[tuple[int, int], Convert | None] = {}
-        self._fits: dict[tuple[int, int], bool] = {}
+        self._comparison = Comparison(PairBudget())
 
     def of(self, writer: AvroType, reader: AvroType) -> Convert:
         if isinstance(writer, Union):
             return self._of_union(writer, reader)
         if isinstance(reader, Union):
-            branch = self._branch(writer, reader)
+            branch = self._comparison.branch_of(reader, writer)
             if branch is None:
                 return _refusal(f"no branch of the reader's {described(reader)} reads {described(writer)}")
             return _as_branch(branch, self.of(writer, branch))
@@ -84,21 +86,21 @@ class _Projections:
             return _each(self.of(writer.items, reader.items))
         if isinstance(writer, Map) and isinstance(reader, Map):
             return _each_value(self.of(writer.values, reader.values))
-        if not _is_same_kind(writer, reader):
-            promoted = _PROMOTIONS.get((writer.kind, reader.kind))
-            return promoted or _refusal(f"{described(reader)} of the reader cannot read {described(writer)}")
+        found = direct_misfit(reader, writer)
+        if found is not None:
+            return _refusal(found[1])
         if isinstance(reader, Enumeration) and isinstance(writer, Enumeration):
             return _symbol(writer, reader)
-        return same
+        return _PROMOTIONS.get((writer.kind, reader.kind), same)
 
     def _of_union(self, writer: Union, reader: AvroType) -> Convert:
         """Returns the conversion of a union's value: a pair where the branch is a named type."""
         named, others = {}, []
-        for each in writer.branches:
+        for each, convert_branch in zip(writer.branches, self._of_branches(writer, reader), strict=True):
             if isinstance(each, Named):
-                named[each.name] = self.of(each, reader)
+                named[each.name] = convert_branch
             else:
-                others.append((_test_of(each), self.of(each, reader)))
+                others.append((_test_of(each), convert_branch))
 
         def convert(plain: Any) -> Any:
             if type(plain) is tuple:
@@ -110,29 +112,33 @@ class _Projections:
 
         return convert
 
+    def _of_branches(self, writer: Union, reader: AvroType) -> list[Convert]:
+        if isinstance(reader, Union) and self._comparison.are_equivalent(reader, writer):
+            pairs = zip(writer.branches, reader.branches, strict=True)
+            return [_as_branch(branch, self.of(each, branch)) for each, branch in pairs]
+        return [self.of(each, reader) for each in writer.branches]
+
     def _of_records(self, writer: Record, reader: Record) -> Convert:
         pair = (id(writer), id(reader))
         if pair in self._records:
             return self._records[pair] or (lambda plain: self._made(pair)(plain))
         self._records[pair] = None
+        misfit = direct_misfit(reader, writer)
+        if misfit is not None:
+            part, why = misfit
+            self._records[pair] = refusal = _refusal(why, part)
+            return refusal
         common = [
             (each.name, self.of(each.type, reader.fields[each.name].type))
             for each in writer.fields.values()
             if each.name in reader.fields
         ]
         defaults: list[tuple[str, Any]] = []
-        made: Convert | None = None
         for each in reader.fields.values():
-            if each.name in writer.fields:
-                continue
-            if each.default is None or each.default_problem:
-                made = _refusal(
-                    f"the writer's {short_name(writer.name)} has no field {shown(each.name)}, and the "
-                    "reader's has no valid default"
-                )
-                break
-            defaults.append((each.name, plain_default(json.loads(each.default), each.type, Form.AVRO)))
-        self._records[pair] = found = made or _record(common, defaults)
+            if each.name not in writer.fields:
+                default = json.loads(each.default or "null")  # There is a valid one: no direct misfit.
+                defaults.append((each.name, plain_default(default, each.type, Form.AVRO)))
+        self._records[pair] = found = _record(common, defaults)
         return found
 
     def _made(self, pair: tuple[int, int]) -> Convert:
@@ -140,70 +146,10 @@ class _Projections:
         assert found is not None
         return found
 
-    def _branch(self, writer: AvroType, reader: Union) -> AvroType | None:
-        """Returns the branch that reads a writer: the same kind, or the same full name; else a record that
-        fits; else the first one by promotion.
-        """
-        fitting: AvroType | None = None
-        for branch in reader.branches:
-            if branch.kind != writer.kind:
-                continue
-            if not isinstance(branch, Named) or not isinstance(writer, Named):
-                return branch
-            if branch.name == writer.name:
-                return branch
-            if (
-                isinstance(branch, Record)
-                and isinstance(writer, Record)
-                and self._fits_directly(writer, branch)
-            ):
-                is_better = short_name(branch.name) == short_name(writer.name)
-                if fitting is None or (is_better and short_name(_name(fitting)) != short_name(writer.name)):
-                    fitting = branch
-        if fitting is not None:
-            return fitting
-        return next((each for each in reader.branches if (writer.kind, each.kind) in _PROMOTIONS), None)
 
-    def _fits_directly(self, writer: Record, reader: Record) -> bool:
-        """Whether no direct field of a pair of records shows an error."""
-        pair = (id(writer), id(reader))
-        if pair not in self._fits:
-            self._fits[pair] = True
-            self._fits[pair] = all(
-                self._is_readable(writer.fields[each.name].type, each.type)
-                if each.name in writer.fields
-                else each.default is not None
-                for each in reader.fields.values()
-            )
-        return self._fits[pair]
-
-    def _is_readable(self, writer: AvroType, reader: AvroType) -> bool:
-        if isinstance(writer, Union):
-            return True  # An error of a branch shows only when a value is of that branch.
-        if isinstance(reader, Union):
-            return self._branch(writer, reader) is not None
-        return _is_same_kind(writer, reader) or (writer.kind, reader.kind) in _PROMOTIONS
-
-
-def _name(avro_type: AvroType) -> str:
-    return avro_type.name if isinstance(avro_type, Named) else ""
-
-
-def _is_same_kind(writer: AvroType, reader: AvroType) -> bool:
-    """Whether two types are of one kind, and an enum or fixed also of one short name, a fixed of one size."""
-    if writer.kind != reader.kind:
-        return False
-    if isinstance(writer, Enumeration | Fixed) and isinstance(reader, Enumeration | Fixed):
-        is_one_size = (
-            not isinstance(writer, Fixed) or not isinstance(reader, Fixed) or writer.size == reader.size
-        )
-        return is_one_size and short_name(writer.name) == short_name(reader.name)
-    return True
-
-
-def _refusal(why: str) -> Convert:
+def _refusal(why: str, part: str = "") -> Convert:
     def convert(plain: Any) -> Any:
-        raise ValueMisfit(why)
+        raise ValueMisfit(why).within(part)
 
     return convert
 
@@ -229,11 +175,13 @@ def _symbol(writer: Enumeration, reader: Enumeration) -> Convert:
         return same
 
     def convert(plain: Any) -> Any:
-        if plain not in known:
+        if plain in known:
+            return plain
+        if not reader.default:
             raise ValueMisfit(
                 f"the symbol {shown(plain)} is not one of {described(reader)}; add it to the class"
             )
-        return plain
+        return reader.default
 
     return convert
 

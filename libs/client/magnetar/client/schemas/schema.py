@@ -97,7 +97,9 @@ class VersionedSchema(Protocol):
         """Whether the definition of a version has to be added first."""
 
     def add_version(self, version: bytes, info: SchemaInfo) -> None:
-        """Keeps the definition of a version. Raises SchemaError when this schema cannot read it."""
+        """Keeps the definition of a version; one that this schema cannot read makes `decode` raise for the
+        payloads of that version. Raises SchemaError for a LATEST that the schema cannot take.
+        """
 
     def for_topic(self) -> VersionedSchema:
         """Returns a schema of the same values without versions: numbers of versions count within one topic,
@@ -123,6 +125,11 @@ class PartedSchema(Protocol):
         """Returns the value of a message; `key` is the decoded key. Raises SchemaError."""
 
 
+def is_version(version: bytes) -> bool:
+    """Whether a message or request names a version: not LATEST, and not the empty one of plain bytes."""
+    return len(version) >= VERSION_BYTES
+
+
 def version_key(version: bytes) -> bytes:
     """Returns the part of a version that counts."""
     return version[:VERSION_BYTES]
@@ -132,4 +139,4 @@ def shown_version(version: bytes) -> str:
     """Returns a version as a number, for errors."""
     if version == LATEST:
         return "latest"
-    return str(int.from_bytes(version_key(version), "big", signed=True)) if version else "none"
+    return str(int.from_bytes(version_key(version), "big", signed=True)) if is_version(version) else "none"

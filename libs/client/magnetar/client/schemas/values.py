@@ -3,7 +3,7 @@
 Plain values are what fastavro or JSON write and read: numbers, text, bytes, lists, dicts and None. A record
 is a dict, or an object of the class that is bound to its name. In plain Avro the value of a union is a pair
 of the branch's name and the value; reading gives the pair for named types alone. JSON has no such pairs: the
-branch that fits best is taken.
+branch that fits best is taken. A dict that fits several records may be given as (full name, dict).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from magnetar.client.schemas.logical_types import logical_type_of
+from magnetar.client.schemas.logical_types import is_text_decimal, logical_type_of
 from magnetar.client.schemas.value_misfit import ValueMisfit, not_a
 from magnetar.common.schemas.avro_types import (
     Array,
@@ -43,6 +44,8 @@ Score: TypeAlias = Callable[[Any], int]
 
 
 _SINGLE: Final = struct.Struct("<f")
+_REFUSAL_MAX: Final = 300
+"""Characters of a class's own error in an error."""
 
 
 class Form(Enum):
@@ -134,6 +137,8 @@ class _Compiler:
             case Record():
                 return self._record(avro_type)
             case Fixed() | Primitive():
+                if is_text_decimal(avro_type) and self._form is not Form.AVRO:
+                    return _json_decimal(avro_type)
                 return _with_logical_type(avro_type, _leaf(avro_type, self._form))
 
     def _record(self, record: Record) -> ValueCodec:
@@ -176,9 +181,7 @@ def _leaf(avro_type: Primitive | Fixed, form: Form) -> ValueCodec:
         case "float" | "double":
             is_number = _checked("a number", _number_score)
             to_plain = is_number.encode if avro_type.kind == "double" else _single
-            return ValueCodec(
-                is_number.accepts, is_number.holds, to_plain, lambda plain: float(is_number.decode(plain))
-            )
+            return ValueCodec(_number_score, _plain_number_score, to_plain, _float)
         case "string":
             return _checked("text", lambda value: 2 if isinstance(value, str) else 0)
         case _:
@@ -194,10 +197,36 @@ def _checked(expected: str, score: Score) -> ValueCodec:
     return ValueCodec(score, score, check, check)
 
 
+def _json_decimal(avro_type: AvroType) -> ValueCodec:
+    """Returns the codec of a decimal in JSON: written as text, read from numbers too."""
+    logical = logical_type_of(avro_type)
+    assert logical is not None
+    return ValueCodec(
+        lambda value: 2 if logical.accepts(value) else 0,
+        lambda plain: 1 if isinstance(plain, str | int | float | Decimal) else 0,
+        logical.encode,
+        logical.decode,
+    )
+
+
 def _number_score(value: Any) -> int:
     if isinstance(value, float):
         return 2
     return 1 if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _plain_number_score(plain: Any) -> int:
+    # JSON's numbers are read as Decimal where some have to be exact.
+    return 2 if isinstance(plain, Decimal) else _number_score(plain)
+
+
+def _float(plain: Any) -> float:
+    if not _plain_number_score(plain):
+        raise not_a("a number", plain)
+    try:
+        return float(plain)
+    except OverflowError:
+        raise ValueMisfit(f"{shown(plain)} is too large for a double") from None
 
 
 def _single(value: Any) -> Any:
@@ -379,7 +408,8 @@ def _optional(branch: AvroType, codec: ValueCodec, form: Form) -> ValueCodec:
 
 
 def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
-    named = {label(each): codec for each, codec in branches if isinstance(each, Named)}
+    by_label = {label(each): codec for each, codec in branches}
+    named = _named_branches(branches)
     others = [codec for each, codec in branches if not isinstance(each, Named)]
     named_codecs = [codec for each, codec in branches if isinstance(each, Named)]
     labels = [label(each) for each, _ in branches]
@@ -387,6 +417,8 @@ def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
     shown_union = described(Union(tuple(each for each, _ in branches)))
 
     def encode(value: Any) -> Any:
+        if _is_pair(value, named):
+            return (value[0], named[value[0]].encode(value[1]))
         number = _best([each.accepts(value) for each in codecs])
         if number is None:
             raise not_a(f"of a {shown_union}", value)
@@ -396,7 +428,7 @@ def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
         if plain is None:
             return None
         if type(plain) is tuple:
-            return named[plain[0]].decode(plain[1])
+            return by_label[plain[0]].decode(plain[1])
         candidates = others or named_codecs
         number = _best([each.holds(plain) for each in candidates])
         if number is None:
@@ -410,6 +442,7 @@ def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
 
 
 def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
+    named = _named_branches(branches)
     codecs = [codec for _, codec in branches]
     shown_union = described(Union(tuple(each for each, _ in branches)))
 
@@ -420,6 +453,8 @@ def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
         return (codecs[number].encode if is_encoded else codecs[number].decode)(value)
 
     def encode(value: Any) -> Any:
+        if _is_pair(value, named):
+            return named[value[0]].encode(value[1])
         return converted(value, [each.accepts(value) for each in codecs], True)
 
     def decode(plain: Any) -> Any:
@@ -432,6 +467,15 @@ def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
         return max((each.holds(plain) for each in codecs), default=0)
 
     return ValueCodec(accepts, holds, encode, decode)
+
+
+def _named_branches(branches: list[tuple[AvroType, ValueCodec]]) -> dict[str, ValueCodec]:
+    return {each.name: codec for each, codec in branches if isinstance(each, Named)}
+
+
+def _is_pair(value: Any, named: dict[str, ValueCodec]) -> bool:
+    """Whether a value says which named type of a union it is of, which dicts that look alike need."""
+    return type(value) is tuple and len(value) == 2 and isinstance(value[0], str) and value[0] in named
 
 
 def _best(scores: list[int]) -> int | None:
@@ -496,7 +540,8 @@ def _object(record: Record, codecs: dict[str, ValueCodec], bound: BoundRecord, f
         try:
             return build(attributes)
         except Exception as error:  # Classes check their values with errors of their own.
-            raise ValueMisfit(f"{cls.__name__} refuses the values: {error}") from error
+            text = " ".join(str(error).split())[:_REFUSAL_MAX]
+            raise ValueMisfit(f"{cls.__name__} refuses the values: {text}") from error
 
     return ValueCodec(
         lambda value: 3 if type(value) is cls else 2 if isinstance(value, cls) else 0,

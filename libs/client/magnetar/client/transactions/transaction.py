@@ -6,17 +6,13 @@ import asyncio
 from collections.abc import Coroutine
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from magnetar.client.errors import ClientError
-from magnetar.client.messages import Message, MessageId
-from magnetar.client.producer.pending import OnSent
+from magnetar.client.messages import Message, MessageId, OnSent, Receiver
 from magnetar.client.transactions.coordinators import Coordinators
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import Action, TxnId
-
-if TYPE_CHECKING:
-    from magnetar.client.consumer.consumer import Consumer
 
 T = TypeVar("T")
 
@@ -122,20 +118,19 @@ class Transaction:
         return done
 
     async def acknowledge(
-        self, subscription: str, consumer: Consumer[Any], message: Message | MessageId, *, cumulative: bool
+        self, receiver: Receiver, subscription: str, message: Message | MessageId, *, cumulative: bool
     ) -> None:
         """Acknowledges a message in it. Raises TransactionConflict, Refused, ConnectionLost."""
         self._check_open()
         self._begin_operation()
         try:
-            topic = consumer.consumer_of(message)
-            at = topic.topic, subscription
+            at = receiver.topic, subscription
             task = self._subscriptions.get(at)
             if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
                 task = _started(self._coordinators.add_subscription(self.id, *at))
                 self._subscriptions[at] = task
             await asyncio.shield(task)
-            await topic.acknowledge_in(self.id, message, cumulative=cumulative)
+            await receiver.acknowledge_in(self.id, message, cumulative=cumulative)
         except ClientError as error:
             self.end_operation(error)
             raise

@@ -148,7 +148,11 @@ class _Parser:
         match kind:
             case "enum":
                 properties = _properties(value, _ENUM_KEYS, path)
-                return self._define(Enumeration(name, _symbols(value, path), aliases, properties), path)
+                default = value.get("default")
+                default = default if isinstance(default, str) else ""
+                return self._define(
+                    Enumeration(name, _symbols(value, path), aliases, properties, default), path
+                )
             case "fixed":
                 properties = _properties(value, _TYPE_KEYS, path)
                 return self._define(Fixed(name, _size(value, path), aliases, properties), path)

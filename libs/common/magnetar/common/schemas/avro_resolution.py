@@ -86,10 +86,15 @@ def misfit_of(reader: ParsedDefinition, writer: ParsedDefinition, budget: PairBu
         written = renamed(writer.root, reader.aliases)
     except AliasCollision as error:
         return Misfit(rendered(None), str(error))
-    return _Comparison(budget).misfit(reader.root, written)
+    return Comparison(budget).misfit(reader.root, written)
 
 
-class _Comparison:
+class Comparison:
+    """Rules about pairs of types; a reader that decodes asks it for branches of unions.
+
+    Methods raise IncompatibleSchema when the budget is spent.
+    """
+
     def __init__(self, budget: PairBudget) -> None:
         self._budget = budget
         self._candidates: dict[tuple[int, int], bool] = {}
@@ -104,18 +109,18 @@ class _Comparison:
             reader, writer, path = waiting.pop()
             self._budget.spend()
             if isinstance(writer, Union):
-                if not (isinstance(reader, Union) and self._equivalent(reader, writer)):
+                if not (isinstance(reader, Union) and self.are_equivalent(reader, writer)):
                     waiting.extend((reader, branch, path) for branch in reversed(writer.branches))
                 continue
             if isinstance(reader, Union):
-                branch = self._branch(reader, writer)
+                branch = self.branch_of(reader, writer)
                 if branch is None:
                     return Misfit(
                         rendered(path),
                         f"no branch of the reader's {described(reader)} reads {described(writer)}",
                     )
                 reader = branch
-            found = _direct_misfit(reader, writer)
+            found = direct_misfit(reader, writer)
             if found is not None:
                 part, why = found
                 return Misfit(rendered((path, part) if part else path), why)
@@ -131,7 +136,7 @@ class _Comparison:
                     waiting.extend(_common_fields(reader, writer, path))
         return None
 
-    def _branch(self, reader: Union, writer: AvroType) -> AvroType | None:
+    def branch_of(self, reader: Union, writer: AvroType) -> AvroType | None:
         """Returns the branch of the reader that reads a writer that is not a union; None without any.
 
         The order of preference: the writer's kind, for named types under its full name; a record that fits by
@@ -165,7 +170,7 @@ class _Comparison:
             )
         self._candidates[pair] = True
         self._depth += 1
-        fits = _direct_misfit(reader, writer) is None and all(
+        fits = direct_misfit(reader, writer) is None and all(
             self._meets(reader.fields[name].type, field.type)
             for name, field in writer.fields.items()
             if name in reader.fields
@@ -180,10 +185,10 @@ class _Comparison:
         if isinstance(writer, Union):
             return True
         if isinstance(reader, Union):
-            return self._branch(reader, writer) is not None
-        return _direct_misfit(reader, writer) is None
+            return self.branch_of(reader, writer) is not None
+        return direct_misfit(reader, writer) is None
 
-    def _equivalent(self, one: AvroType, other: AvroType) -> bool:
+    def are_equivalent(self, one: AvroType, other: AvroType) -> bool:
         """Whether two unions are alike in all that their data depends on: branch i then reads branch i."""
         met: set[tuple[int, int]] = set()
         waiting = [(one, other)]
@@ -231,7 +236,7 @@ def _common_fields(
             yield own.type, field.type, (path, f".{name}")
 
 
-def _direct_misfit(reader: AvroType, writer: AvroType) -> tuple[str, str] | None:
+def direct_misfit(reader: AvroType, writer: AvroType) -> tuple[str, str] | None:
     """Returns (part of the path, reason) if two types, neither a union, do not fit by themselves."""
     if reader.kind != writer.kind:
         if reader.kind in _PROMOTIONS.get(writer.kind, ()):

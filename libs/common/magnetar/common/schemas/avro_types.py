@@ -56,6 +56,10 @@ class Enumeration:
     symbols: tuple[str, ...]
     aliases: tuple[str, ...] = ()
     properties: str = ""
+    default: str = ""
+    """The symbol in place of one that a reader lacks; empty: such a symbol is an error. Verdicts do not
+    depend on it.
+    """
 
 
 @dataclass(slots=True, eq=False)

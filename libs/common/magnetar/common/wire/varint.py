@@ -17,20 +17,14 @@ BLOCK_BITS: Final = 14
 BLOCK: Final = 1 << BLOCK_BITS
 
 
-def _encode(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-SHORT: Final[list[bytes]] = [_encode(value) for value in range(BLOCK)]
-"""The varints of 0 to 16,383."""
-
 LOW: Final[list[bytes]] = [bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(BLOCK)]
 """The first two bytes of the varint of any larger number, by its lowest 14 bits."""
+
+SHORT: Final[list[bytes]] = [
+    *(bytes((value,)) for value in range(128)),
+    *(bytes((value & 0x7F | 0x80, value >> 7)) for value in range(128, BLOCK)),
+]
+"""The varints of 0 to 16,383."""
 
 
 def encode_varint(value: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import time
 from collections.abc import Sequence
@@ -9,12 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from magnetar.common.errors import ConfigError
-from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.file_signature import Signature, signature_of
 from magnetar.common.security.tls.files import load_pair, load_trust
 from magnetar.common.security.tls.versions import restrict
 
-_log = get_logger(__name__)
+_log = logging.getLogger(__name__)  # Clients of applications have the standard library's logging.
 
 LOOK_EVERY_S: Final = 1.0
 """Between two checks whether the files have changed."""
@@ -61,7 +61,7 @@ class ClientTls:
                     self._context = self._loaded()
                 except ConfigError as error:
                     self._refused = found
-                    _log.error("changed certificates cannot be loaded; the former stay", reason=str(error))
+                    _log.error("changed certificates cannot be loaded; the former stay: %s", error)
         return self._context
 
     def _loaded(self) -> ssl.SSLContext:

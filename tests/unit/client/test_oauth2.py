@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from magnetar.cli.oauth2 import NoToken, OAuth2Parameters, OAuth2Tokens
+from magnetar.client.authentication.oauth2 import NoToken, OAuth2Parameters, OAuth2Tokens
 
 METADATA = "/.well-known/openid-configuration"
 KEY = {"client_id": "reporting", "client_secret": "hush"}
