@@ -67,6 +67,7 @@ class TopicConsumer:
     __slots__ = (
         "_ack_timer",
         "_acks",
+        "_asked",
         "_chunks",
         "_decoder",
         "_entries_by_id",
@@ -138,6 +139,8 @@ class TopicConsumer:
         self._entries_by_id: dict[Position, EntryLeft] = {}
         self._epoch = 0
         self._taken = 0
+        self._asked = False
+        """Whether the broker has the permit of a consumer without a receiver queue."""
         self._paused = False
         self.start = options.start
         """Where it began, or was moved to; None: where the subscription is."""
@@ -201,7 +204,12 @@ class TopicConsumer:
                 self._taken = 0
 
     def request_one(self) -> None:
-        """Grants a permit for a consumer without a receiver queue, which asks for each message."""
+        """Grants a permit for a consumer without a receiver queue, which asks for each message. It lasts until
+        a message arrives, also when the call that waits for it is over before.
+        """
+        if self._asked:
+            return
+        self._asked = True
         if self._session.connection is not None:
             self._grant(self._session.connection, 1)
 
@@ -398,8 +406,11 @@ class TopicConsumer:
     # For the connection
 
     def on_message(self, delivery: Delivery) -> None:
+        is_asked, self._asked = self._asked, False
         if -1 < delivery.epoch < self._epoch:
             self.used(1)  # It was on its way when everything was asked for again.
+            if is_asked:
+                self.request_one()
             return
         found, counted = self._decoder.messages(delivery)
         if self._chunks.dropped:
@@ -415,7 +426,7 @@ class TopicConsumer:
             self.used(counted - len(found))
         if found:
             self._sink.on_messages(found)
-        elif not self._queue_size:
+        elif is_asked:
             self.request_one()  # What was asked for is still to come.
 
     def on_active_change(self, is_active: bool) -> None:
@@ -441,7 +452,9 @@ class TopicConsumer:
             self.topic,
             self._parts.options.operation_timeout_s,
         )
-        if self._queue_size and not self._paused:
+        if self._asked:
+            self._grant(connection, 1)
+        elif self._queue_size and not self._paused:
             self._grant(connection, self._queue_size)
         self._send_acks_on(connection)
 
