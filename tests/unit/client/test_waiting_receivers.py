@@ -3,62 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
-from magnetar.client.connection.frames import Delivery
 from magnetar.client.consumer.consumer import Consumer
-from magnetar.client.consumer.options import ConsumerOptions
-from magnetar.client.consumer.topic_consumer import TopicConsumer
 from magnetar.client.errors import OperationTimeout
-from magnetar.client.options import ClientOptions
-from magnetar.client.session import ClientParts
-from magnetar.common.wire.frame import FrameDecoder, encode_entry
-from magnetar.common.wire.pulsar_pb2 import BaseCommand, MessageMetadata
 
-TOPIC = "persistent://public/default/t"
-
-
-class FakeConnection:
-    """Takes every request, and keeps the permits that were granted."""
-
-    lost = None
-
-    def __init__(self) -> None:
-        self.consumers: dict[int, Any] = {}
-        self.permits: list[int] = []
-
-    async def request(self, command: BaseCommand, subject: str, timeout_s: float) -> BaseCommand:
-        return command
-
-    def write(self, frame: bytes) -> None:
-        for found in FrameDecoder().receive_data(frame):
-            if found.command.type == BaseCommand.FLOW:
-                self.permits.append(found.command.flow.messagePermits)
-
-
-class Attached:
-    """A consumer of one topic that is open on a fake connection."""
-
-    def __init__(self, queue_size: int) -> None:
-        parts = ClientParts(ClientOptions(service_url="pulsar://127.0.0.1:1"))
-        options = ConsumerOptions(subscription="s", queue_size=queue_size)
-        self.consumer: Consumer[bytes] = Consumer(parts, options, None)
-        self.topic = TopicConsumer(parts, TOPIC, options, None, queue_size, self.consumer)
-        self.consumer._topics[TOPIC] = self.topic
-        self._entries = 0
-
-    async def attach(self) -> FakeConnection:
-        connection: Any = FakeConnection()
-        await self.topic.attach(connection)
-        self.topic._session.connection = connection
-        return connection
-
-    def deliver(self, payload: bytes, epoch: int = 0) -> None:
-        metadata = MessageMetadata(producer_name="p", sequence_id=self._entries, publish_time=1)
-        body = encode_entry(metadata.SerializeToString(), payload)
-        self.topic.on_message(Delivery(1, 1, self._entries, 0, (), epoch, body))
-        self._entries += 1
+from tests.unit.client.attached_consumer import Attached
 
 
 async def waiting(consumer: Consumer[bytes]) -> asyncio.Task[bytes]:

@@ -21,6 +21,7 @@ from magnetar.client.schemas.schema import NO_SCHEMA, PartedSchema, Schema, Sche
 from magnetar.client.session import ClientParts, TopicSession
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import TxnId
+from magnetar.common.schemas.definition import SchemaType
 from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
@@ -40,6 +41,9 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 
 _log = logging.getLogger(__name__)
+
+AUTO_CONSUME_SINCE: Final = 21
+"""Version of the protocol since which consumers tell brokers that they take any schema."""
 
 REDELIVERED_MAX: Final = 1_000
 """Entries named in one request for redelivery."""
@@ -77,6 +81,7 @@ class TopicConsumer:
         "_keeps_place",
         "_nacks",
         "_options",
+        "_parted_schema",
         "_parts",
         "_paused",
         "_queue_size",
@@ -114,6 +119,7 @@ class TopicConsumer:
         self._parts = parts
         self._options = options
         self._schema = schema
+        self._parted_schema = schema if isinstance(schema, PartedSchema) else None
         self._queue_size = queue_size
         self._refill_at: float = max((queue_size + 1) // 2, 1) if queue_size else float("inf")
         self._keeps_place = not options.durable
@@ -163,10 +169,10 @@ class TopicConsumer:
 
     def decode(self, message: Message) -> Any:
         """Returns the value of a message by the schema; its bytes without one. Raises SchemaError."""
-        schema = self._schema
-        if isinstance(schema, PartedSchema) and schema.is_separated:
+        schema, parted = self._schema, self._parted_schema
+        if parted is not None:
             data = None if message.is_null else message.data
-            return schema.decode_parts(message.key_bytes, data, message.schema_version)
+            return parted.decode_parts(message.key_bytes, data, message.schema_version)
         if message.is_null:
             return None
         if schema is None:
@@ -204,8 +210,8 @@ class TopicConsumer:
                 self._taken = 0
 
     def request_one(self) -> None:
-        """Grants a permit for a consumer without a receiver queue, which asks for each message. It lasts until
-        a message arrives, also when the call that waits for it is over before.
+        """Grants a permit for a consumer without a receiver queue, which asks for each message. The permit
+        lasts until a message arrives, also when the call that waits for it is over before.
         """
         if self._asked:
             return
@@ -448,7 +454,7 @@ class TopicConsumer:
         self._taken = 0
         connection.consumers[self._id] = self
         await connection.request(
-            BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=self._subscribe()),
+            BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=self._subscribe(connection.protocol_version)),
             self.topic,
             self._parts.options.operation_timeout_s,
         )
@@ -464,7 +470,7 @@ class TopicConsumer:
     def on_failed(self, error: ClientError) -> None:
         self._sink.on_consumer_failed(self, error)
 
-    def _subscribe(self) -> CommandSubscribe:
+    def _subscribe(self, protocol_version: int) -> CommandSubscribe:
         options = self._options
         command = CommandSubscribe(
             topic=self.topic,
@@ -491,8 +497,12 @@ class TopicConsumer:
             command.start_message_id.CopyFrom(self._wire_start(start))
             if options.start_rollback_s and self.last_taken is None:
                 command.start_message_rollback_duration_sec = options.start_rollback_s
-        if self._schema is not None and self._schema.info is not None:
-            command.schema.CopyFrom(self._schema.info.to_wire())
+        info = self._schema.info if self._schema is not None else None
+        # Older brokers do not know the type; newer ones do not take such a consumer for one of plain bytes.
+        if info is not None and (
+            info.type != SchemaType.AUTO_CONSUME or protocol_version >= AUTO_CONSUME_SINCE
+        ):
+            command.schema.CopyFrom(info.to_wire())
         for name, value in options.properties.items():
             command.metadata.add(key=name, value=value)
         for name, value in options.subscription_properties.items():
