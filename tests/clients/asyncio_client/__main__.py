@@ -1,7 +1,7 @@
 """Program of the project's own client (magnetar-client, asyncio) in the client matrix.
 
-`python -m tests.clients.asyncio_client SERVICE_URL PREFIX KEYS [SCENARIO ...]`, started in the repository's root
-by the Python of its virtual environment, in which the workspace's distributions are installed.
+`python -m tests.clients.asyncio_client SERVICE_URL PREFIX KEYS [SCENARIO ...]`, started in the repository's
+root by the Python of its virtual environment, in which the workspace's distributions are installed.
 """
 
 from __future__ import annotations

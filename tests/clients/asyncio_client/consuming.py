@@ -243,7 +243,7 @@ async def table_view(scene: Scene) -> None:
     for round_number in range(3):
         for key in "abcde":
             await producer.send(f"{key}{round_number}".encode(), key=key)
-    view = await scene.client.create_table_view(scene.topic())  # type: ignore[var-annotated]
+    view = await scene.client.create_table_view(scene.topic())
     expect_equal(dict(view.items()), {key: f"{key}2".encode() for key in "abcde"}, "latest values")
     await producer.send(b"updated", key="c")
     await until(lambda: view.get("c") == b"updated", "the view has the update")
@@ -268,7 +268,7 @@ async def read_compacted(scene: Scene) -> None:
     await expect_silence(consumer)
     everything = ["a1", "b1", "c1", "d1", "e1", "a2", "b2", "c2", "", "a3", "f1"]
     expect_equal(texts(await receive(await scene.consumer(subscription="all"), 11)), everything, "all")
-    table = await scene.client.create_table_view(scene.topic())  # type: ignore[var-annotated]
+    table = await scene.client.create_table_view(scene.topic())
     expected = {"a": b"a3", "b": b"b2", "c": b"c2", "e": b"e1", "f": b"f1"}
     expect_equal(dict(table.items()), expected, "values of the table view")
 

@@ -21,7 +21,7 @@ ENDS_S = 75.0
 class _Traffic:
     """One producer that sends numbers one at a time, one consumer that acknowledges them, each in a task.
 
-    The last 100 are not sent before `released` is set, so that the traffic does not end before its disruption.
+    The last 100 are not sent before `released` is set, so that the traffic outlasts its disruption.
     """
 
     producer: Producer[Any]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
-from magnetar.client import Batching, Consumer, Message, Producer
-from magnetar.client.errors import ClientError, MessageTooLarge
-from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
-from magnetar.client.messages import MessageId
-from magnetar.client.producer.entries import Outgoing
+from magnetar.client import (
+    Batching,
+    ClientError,
+    ConsumerInterceptor,
+    Message,
+    MessageId,
+    ProducerInterceptor,
+)
+from magnetar.client.errors import MessageTooLarge
+from magnetar.client.messages import Outgoing
 
 from tests.clients.asyncio_client.harness import (
     Scene,
@@ -153,17 +157,13 @@ class _Sent(ProducerInterceptor):
         self.before: list[bytes] = []
         self.stored: list[tuple[MessageId | None, ClientError | None]] = []
 
-    def before_send(self, producer: Producer[Any], message: Outgoing) -> Outgoing:
+    def before_send(self, topic: str, message: Outgoing) -> Outgoing:
         self.before.append(message.payload)
-        message.properties = {**message.properties, "intercepted": "sent"}
+        message.properties = {**message.properties, "intercepted": topic}
         return message
 
     def on_sent(
-        self,
-        producer: Producer[Any],
-        message: Outgoing,
-        message_id: MessageId | None,
-        error: ClientError | None,
+        self, topic: str, message: Outgoing, message_id: MessageId | None, error: ClientError | None
     ) -> None:
         self.stored.append((message_id, error))
 
@@ -173,11 +173,11 @@ class _Consumed(ConsumerInterceptor):
         self.received: list[MessageId] = []
         self.acknowledged: list[MessageId] = []
 
-    def before_consume(self, consumer: Consumer[Any], message: Message) -> Message:
+    def before_consume(self, message: Message) -> Message:
         self.received.append(message.id)
         return message
 
-    def on_acknowledge(self, consumer: Consumer[Any], message: Message) -> None:
+    def on_acknowledge(self, message: Message) -> None:
         self.acknowledged.append(message.id)
 
 
@@ -192,5 +192,6 @@ async def interceptors(scene: Scene) -> None:
         sent.before, [content.encode() for content in numbered(0, 5)], "messages before they are sent"
     )
     expect_equal(sent.stored, [(each, None) for each in ids], "results of sends")
-    expect_equal([message.properties for message in messages], [{"intercepted": "sent"}] * 5, "properties")
+    added = [message.properties for message in messages]
+    expect_equal(added, [{"intercepted": scene.topic()}] * 5, "properties")
     expect_equal((consumed.received, consumed.acknowledged), (ids, ids[:3]), "received and acknowledged")

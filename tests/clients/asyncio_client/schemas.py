@@ -10,14 +10,20 @@ from typing import Any, Final
 
 from google.protobuf.api_pb2 import Api, Method
 from google.protobuf.timestamp_pb2 import Timestamp
-from magnetar.client import Message
+from magnetar.client import (
+    AutoConsume,
+    AutoProduce,
+    Avro,
+    Int64,
+    Json,
+    KeyAndValue,
+    KeyValue,
+    Message,
+    ProtobufNative,
+    String,
+)
 from magnetar.client.errors import IncompatibleSchema
-from magnetar.client.schemas.auto import AutoConsume, AutoProduce
-from magnetar.client.schemas.avro import Avro
-from magnetar.client.schemas.json import Json
-from magnetar.client.schemas.key_value import Encoding, KeyAndValue, KeyValue
-from magnetar.client.schemas.primitive import Int64, String
-from magnetar.client.schemas.protobuf_native import ProtobufNative
+from magnetar.client.schemas.key_value import Encoding
 from magnetar.client.schemas.records import Int
 from magnetar.client.schemas.schema import Payload, SchemaError, SchemaInfo
 from magnetar.common.schemas.definition import SchemaType
@@ -136,6 +142,11 @@ async def schema_auto(scene: Scene) -> None:
         await producer.send(person)
     expected = [{"name": each.name, "age": each.age, "weights": each.weights} for each in PEOPLE]
     expect_equal([message.value for message in await receive(consumer, 2)], expected, "values")
+    keyed = await scene.producer("-separated", schema=KeyValue(String(), Avro(Person), "SEPARATED"))
+    any_key = await scene.consumer("-separated", schema=AutoConsume())
+    await keyed.send(KeyAndValue("first", PEOPLE[0]))
+    (message,) = await receive(any_key, 1)
+    expect_equal(message.value, KeyAndValue("first", expected[0]), "key and value")
 
 
 async def schema_auto_produce(scene: Scene) -> None:

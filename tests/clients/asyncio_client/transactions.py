@@ -206,9 +206,7 @@ async def txn_reader(scene: Scene) -> None:
     await send(producer, ["first"])
     behind = await _begin(scene)
     await send(producer, ["aborted"], transaction=behind)
-    reader = await scene.client.create_reader(  # type: ignore[var-annotated]
-        scene.topic(), MessageId.EARLIEST
-    )
+    reader = await scene.client.create_reader(scene.topic(), MessageId.EARLIEST)
     expect(await reader.has_message_available(), "no message is available before an open transaction")
     expect_equal((await reader.read(RECEIVE_S)).data, b"first", "message before the transaction")
     expect(not await reader.has_message_available(), "a message of an open transaction is available")
