@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 from magnetar.client.back_off import BackOff
 from magnetar.client.client import Client
 from magnetar.client.connection.connection import Connection
+from magnetar.client.connection.frames import Receipts
 from magnetar.client.errors import ClientError, ProducerBusy, Refused, refusal
 from magnetar.client.messages import Outgoing
 from magnetar.client.producer.entries import EntryEncoder
@@ -180,7 +181,15 @@ class SequencedProducer:
     # For the connection
 
     def on_receipt(self, sequence_id: int, message_id: MessageIdData) -> None:
-        entry = self._pending.confirm(sequence_id, message_id.ledgerId, message_id.entryId)
+        self._confirm(sequence_id, message_id.ledgerId, message_id.entryId)
+
+    def on_receipts(self, receipts: Receipts) -> None:
+        for number in range(receipts.count):
+            entry_id = receipts.first_entry_id + number
+            self._confirm(receipts.first_sequence_id + number, receipts.ledger_id, entry_id)
+
+    def _confirm(self, sequence_id: int, ledger_id: int, entry_id: int) -> None:
+        entry = self._pending.confirm(sequence_id, ledger_id, entry_id)
         if entry is not None:  # Otherwise of an entry that was sent twice.
             self._pending_bytes -= entry.byte_length
             self._news.set()

@@ -374,11 +374,10 @@ class Consumer(Generic[T]):
     def on_messages(self, messages: list[Message]) -> None:
         queue = self._queue
         queue.extend(messages)
-        receivers = self._receivers
-        for _ in range(min(len(receivers), len(messages))):
-            waiting = receivers.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
+        for _ in messages:
+            if not self._receivers:
+                return
+            self._wake_one()
 
     def drop(self, consumer: TopicConsumer) -> int:
         before = len(self._queue)
@@ -481,17 +480,25 @@ class Consumer(Generic[T]):
                 raise self._failed
             if self._is_closed:
                 raise Closed(f"the consumer of the subscription {self.subscription!r} is closed")
-            if not self._options.queue_size and not self._receivers:
-                for each in self._topics.values():
-                    each.request_one()
+            self._request_next()
             waiting: asyncio.Future[None] = self._home.loop.create_future()
             self._receivers.append(waiting)
             try:
                 await waiting
             except asyncio.CancelledError:
-                if waiting.done() and not waiting.cancelled():
-                    self._wake_one()  # Another call may take the message that this one was woken for.
+                if waiting in self._receivers:
+                    self._receivers.remove(waiting)
+                elif not waiting.cancelled():
+                    self._wake_one()  # The wake-up was for a message that another call may take.
                 raise
+        if self._receivers:
+            self._request_next()
+
+    def _request_next(self) -> None:
+        """Without a receiver queue: asks for the message of the next call that waits."""
+        if not self._options.queue_size:
+            for each in self._topics.values():
+                each.request_one()
 
     def _wake_one(self) -> None:
         while self._receivers:

@@ -21,6 +21,7 @@ from magnetar.client.schemas.schema import NO_SCHEMA, PartedSchema, Schema, Sche
 from magnetar.client.session import ClientParts, TopicSession
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import TxnId
+from magnetar.common.schemas.definition import SchemaType
 from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
@@ -40,6 +41,9 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 
 _log = logging.getLogger(__name__)
+
+AUTO_CONSUME_SINCE: Final = 21
+"""Version of the protocol since which consumers tell brokers that they take any schema."""
 
 REDELIVERED_MAX: Final = 1_000
 """Entries named in one request for redelivery."""
@@ -67,6 +71,7 @@ class TopicConsumer:
     __slots__ = (
         "_ack_timer",
         "_acks",
+        "_asked",
         "_chunks",
         "_decoder",
         "_entries_by_id",
@@ -77,6 +82,7 @@ class TopicConsumer:
         "_keeps_place",
         "_nacks",
         "_options",
+        "_parted_schema",
         "_parts",
         "_paused",
         "_queue_size",
@@ -117,6 +123,7 @@ class TopicConsumer:
         self._parts = parts
         self._options = options
         self._schema = schema
+        self._parted_schema = schema if isinstance(schema, PartedSchema) else None
         self._queue_size = queue_size
         self._refill_at: float = max((queue_size + 1) // 2, 1) if queue_size else float("inf")
         self._keeps_place = not options.durable
@@ -142,6 +149,8 @@ class TopicConsumer:
         self._entries_by_id: dict[Position, EntryLeft] = {}
         self._epoch = 0
         self._taken = 0
+        self._asked = False
+        """Whether the broker has the permit of a consumer without a receiver queue."""
         self._paused = False
         self.start = options.start
         """Where it began, or was moved to; None: where the subscription is."""
@@ -164,10 +173,10 @@ class TopicConsumer:
 
     def decode(self, message: Message) -> Any:
         """Returns the value of a message by the schema; its bytes without one. Raises SchemaError."""
-        schema = self._schema
-        if isinstance(schema, PartedSchema) and schema.is_separated:
+        schema, parted = self._schema, self._parted_schema
+        if parted is not None:
             data = None if message.is_null else message.data
-            return schema.decode_parts(message.key_bytes, data, message.schema_version)
+            return parted.decode_parts(message.key_bytes, data, message.schema_version)
         if message.is_null:
             return None
         if schema is None:
@@ -205,7 +214,12 @@ class TopicConsumer:
                 self._taken = 0
 
     def request_one(self) -> None:
-        """Grants a permit for a consumer without a receiver queue, which asks for each message."""
+        """Grants a permit for a consumer without a receiver queue, which asks for each message. The permit
+        lasts until a message arrives, also when the call that waits for it is over before.
+        """
+        if self._asked:
+            return
+        self._asked = True
         if self._session.connection is not None:
             self._grant(self._session.connection, 1)
 
@@ -404,7 +418,7 @@ class TopicConsumer:
     def on_message(self, delivery: Delivery) -> None:
         if -1 < delivery.epoch < self._epoch:
             # It was on its way when everything was asked for again.
-            self.used(counted_messages(delivery))
+            self._arrived([], counted_messages(delivery))
         else:
             self._arrived(*self._decoder.messages(delivery))
 
@@ -415,12 +429,14 @@ class TopicConsumer:
             found = self._decoder.plain_messages(run)
             number = len(found)
             if found:
+                self._asked = False
                 self._sink.on_messages(found)
         for delivery in run.deliveries(number):
             self.on_message(delivery)
 
     def _arrived(self, found: list[Message], counted: int) -> None:
         """Hands on the messages of an entry, for which the broker counted so many."""
+        is_asked, self._asked = self._asked, False
         if self._chunks.dropped:
             self._drop_chunks()
         if found and self._has_positions:
@@ -435,7 +451,7 @@ class TopicConsumer:
             self.used(counted - len(found))
         if found:
             self._sink.on_messages(found)
-        elif not self._queue_size:
+        elif is_asked:
             self.request_one()  # What was asked for is still to come.
 
     def on_active_change(self, is_active: bool) -> None:
@@ -456,13 +472,16 @@ class TopicConsumer:
         self._forget_deliveries()
         self._taken = 0
         connection.consumers[self._id] = self
-        command = BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=self._subscribe())
+        subscribe = self._subscribe(connection.protocol_version)
+        command = BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
         try:
             await connection.request(command, self.topic, self._parts.options.operation_timeout_s)
         except (OperationTimeout, asyncio.CancelledError):
             connection.write(encode_command(self._close_command()))  # The broker may open it yet.
             raise
-        if self._queue_size and not self._paused:
+        if self._asked:
+            self._grant(connection, 1)
+        elif self._queue_size and not self._paused:
             self._grant(connection, self._queue_size)
         self._send_acks_on(connection)
 
@@ -476,7 +495,7 @@ class TopicConsumer:
         close = CommandCloseConsumer(consumer_id=self._id, request_id=0)
         return BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)
 
-    def _subscribe(self) -> CommandSubscribe:
+    def _subscribe(self, protocol_version: int) -> CommandSubscribe:
         options = self._options
         command = CommandSubscribe(
             topic=self.topic,
@@ -505,8 +524,12 @@ class TopicConsumer:
             command.start_message_id.CopyFrom(self._wire_start(start))
             if options.start_rollback_s and self.last_taken is None:
                 command.start_message_rollback_duration_sec = options.start_rollback_s
-        if self._schema is not None and self._schema.info is not None:
-            command.schema.CopyFrom(self._schema.info.to_wire())
+        info = self._schema.info if self._schema is not None else None
+        # Older brokers do not know the type; newer ones do not take such a consumer for one of plain bytes.
+        if info is not None and (
+            info.type != SchemaType.AUTO_CONSUME or protocol_version >= AUTO_CONSUME_SINCE
+        ):
+            command.schema.CopyFrom(info.to_wire())
         for name, value in options.properties.items():
             command.metadata.add(key=name, value=value)
         for name, value in options.subscription_properties.items():
