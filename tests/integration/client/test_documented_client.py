@@ -82,7 +82,7 @@ SIGNALED = "signal.SIGTERM"
 
 
 def printed_by(code: str) -> list[str]:
-    """What a block prints, as its comments say: beside a print, or after the last line."""
+    """Returns the lines that a block prints, as comments beside prints or after its last line say."""
     beside = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
     after = re.search(r"(?:^# .*\n)+\Z", code, re.MULTILINE)
     return beside + [line[2:] for line in after[0].splitlines()] if after else beside
@@ -90,7 +90,7 @@ def printed_by(code: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Service:
-    """What stands for the addresses and files of the page."""
+    """The addresses and the directory that stand for those of the page."""
 
     addresses: Mapping[str, str]
     directory: Path
