@@ -166,6 +166,9 @@ def test_versions_of_topics_are_apart() -> None:
     other = one.for_topic()
     assert other.needs(FIRST)
     assert other.info == one.info
+    other.add_version(SECOND, one.info)
+    assert one.needs(SECOND)
+    assert not one.needs(FIRST)
 
 
 def test_a_symbol_that_the_reader_lacks_fails_only_where_it_comes() -> None:

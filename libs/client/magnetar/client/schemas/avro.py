@@ -6,6 +6,7 @@ the rules of Avro that brokers check too. A payload without a version is read by
 
 from __future__ import annotations
 
+import copy
 import importlib
 import io
 from collections.abc import Callable, Mapping
@@ -65,7 +66,6 @@ class Avro(Generic[T]):
         """
         self._structure = structure_of(source, SchemaType.AVRO, Form.AVRO, namespace)
         self._info = SchemaInfo("", SchemaType.AVRO, self._structure.text, dict(properties or {}))
-        self._source = (source, namespace, properties)
         self._write = _writer_of(self._structure.parsed.root)
         self._read_own = reader_of(self._structure.parsed.root)
         self._versions = WriterVersions[Reader]()
@@ -103,8 +103,9 @@ class Avro(Generic[T]):
 
     def for_topic(self) -> Avro[T]:
         """Returns the same schema without versions."""
-        source, namespace, properties = self._source
-        return Avro(source, namespace=namespace, properties=properties)
+        made = copy.copy(self)
+        made._versions = WriterVersions[Reader]()
+        return made
 
     def _reader(self, version: bytes, info: SchemaInfo) -> Reader:
         try:

@@ -379,7 +379,10 @@ def _array(items: ValueCodec) -> ValueCodec:
     def encode(value: Any) -> list[Any]:
         if not accepts(value):
             raise not_a("a list", value)
-        return converted(value, items.encode)
+        # Sets in an order that is the same in every process, since defaults are part of definitions.
+        return converted(
+            sorted(value, key=repr) if isinstance(value, set | frozenset) else value, items.encode
+        )
 
     def decode(plain: Any) -> list[Any]:
         if not isinstance(plain, list):
