@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -35,7 +36,8 @@ def name_of(room: Path) -> str:
 def owners() -> dict[str, str]:
     """Distribution by importable name: ours by their second part, others as installed."""
     found: dict[str, str] = {
-        name: canonicalize_name(distributions[0])
+        # Of a namespace, such as opentelemetry, the distribution that the others extend.
+        name: canonicalize_name(min(distributions, key=lambda each: (len(each), each)))
         for name, distributions in packages_distributions().items()
         if name != "magnetar"
     }
@@ -56,11 +58,23 @@ def optional(room: Path) -> set[str]:
     return {canonicalize_name(Requirement(line).name) for lines in extras.values() for line in lines}
 
 
+def run_statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker reads."""
+    ahead: list[ast.AST] = [tree]
+    while ahead:
+        node = ahead.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            ahead += node.orelse
+        else:
+            ahead += ast.iter_child_nodes(node)
+
+
 def imported(room: Path) -> dict[str, str]:
     """Distribution to one file that imports it."""
     found: dict[str, str] = {}
     for path in sorted((room / "magnetar").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in run_statements(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

@@ -1,6 +1,4 @@
-"""What a client asks brokers about topics: their partitions, owners and schemas, and the topics of a
-namespace.
-"""
+"""Requests about topics: their partitions, owners and schemas, and the topics of a namespace."""
 
 from __future__ import annotations
 
