@@ -1,4 +1,4 @@
-"""What a client asks brokers about topics: their partitions, owners and schemas, and the topics of a
+"""Questions of a client to brokers about topics: their partitions, owners and schemas, and the topics of a
 namespace.
 """
 
