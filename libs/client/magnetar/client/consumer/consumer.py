@@ -290,6 +290,7 @@ class Consumer(Generic[T]):
                 await asyncio.gather(task, return_exceptions=True)
         await asyncio.gather(*self._moving, return_exceptions=True)
         await asyncio.gather(*(each.close() for each in self._topics.values()))
+        self._queue.clear()
         if self._dead_letters is not None:
             await self._dead_letters.close()
         self._wake_all()
@@ -355,6 +356,7 @@ class Consumer(Generic[T]):
             raise errors.exceptions[0] from None
         if self._is_closed:
             await asyncio.gather(*(each.close() for each in added))
+        self._request(added)
 
     async def remove_topics(self, names: Iterable[str]) -> None:
         """Closes topics that were deleted."""
@@ -397,7 +399,7 @@ class Consumer(Generic[T]):
                 guarded(interceptor.on_ack_timeout, None, consumer.topic, len(positions))
         dead = self._dead_letters
         if dead is not None and (moving := dead.take(consumer, positions)):
-            moved = {message.entry.ids[0] for message in moving}
+            moved = {position for message in moving for position in message.entry.ids}
             positions = [position for position in positions if position not in moved]
             task = self._home.loop.create_task(self._move(dead, consumer, moving))
             self._moving.add(task)
@@ -473,17 +475,23 @@ class Consumer(Generic[T]):
                 raise self._failed
             if self._is_closed:
                 raise Closed(f"the consumer of the subscription {self.subscription!r} is closed")
-            if not self._options.queue_size and not self._receivers:
-                for each in self._topics.values():
-                    each.request_one()
             waiting: asyncio.Future[None] = self._home.loop.create_future()
             self._receivers.append(waiting)
+            self._request(self._topics.values())
             try:
                 await waiting
             except asyncio.CancelledError:
-                if waiting.done() and not waiting.cancelled():
+                if waiting.cancelled():
+                    self._receivers.remove(waiting)
+                else:
                     self._wake_one()  # Another call may take the message that this one was woken for.
                 raise
+
+    def _request(self, topics: Iterable[TopicConsumer]) -> None:
+        """Asks for a message for each waiting call, where there is no receiver queue."""
+        if not self._options.queue_size and self._receivers:
+            for each in topics:
+                each.request(len(self._receivers))
 
     def _wake_one(self) -> None:
         while self._receivers:
@@ -512,12 +520,16 @@ class Consumer(Generic[T]):
         self, transaction: Transaction, messages: Iterable[Message | MessageId], *, cumulative: bool
     ) -> None:
         self._home.check()
-        async with asyncio.TaskGroup() as group:
-            for message in messages:
-                receiver, subscription = self._receiver_of(message), self._options.subscription
-                group.create_task(
-                    transaction.acknowledge(receiver, subscription, message, cumulative=cumulative)
-                )
+        subscription = self._options.subscription
+        try:
+            async with asyncio.TaskGroup() as group:
+                for message in messages:
+                    receiver = self._receiver_of(message)
+                    group.create_task(
+                        transaction.acknowledge(receiver, subscription, message, cumulative=cumulative)
+                    )
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     def _receiver_of(self, message: Message | MessageId) -> Receiver:
         return message.consumer if isinstance(message, Message) else self._topic_of(message)

@@ -71,6 +71,7 @@ class TopicConsumer:
         "_decoder",
         "_entries_by_id",
         "_epoch",
+        "_granted",
         "_id",
         "_is_shared",
         "_keeps_place",
@@ -80,6 +81,7 @@ class TopicConsumer:
         "_paused",
         "_queue_size",
         "_receipt",
+        "_receipts",
         "_redelivery_timer",
         "_refill_at",
         "_schema",
@@ -87,6 +89,7 @@ class TopicConsumer:
         "_sink",
         "_taken",
         "_timeouts",
+        "_wanted",
         "has_reached_end",
         "last_taken",
         "partition",
@@ -126,7 +129,9 @@ class TopicConsumer:
             group_max=options.ack_group_max if options.ack_group_s > 0 else 1,
         )
         self._ack_timer: asyncio.TimerHandle | None = None
-        self._receipt: asyncio.Future[None] | None = None
+        self._receipt: asyncio.Task[None] | None = None
+        """Sends with receipts what is pending, at the next turn of the loop."""
+        self._receipts: set[asyncio.Task[None]] = set()
         self._nacks = NegativeAcknowledgements(options.negative_ack_delay)
         self._timeouts = AckTimeouts(options.ack_timeout_s) if options.ack_timeout_s else None
         self._redelivery_timer: asyncio.TimerHandle | None = None
@@ -138,6 +143,13 @@ class TopicConsumer:
         self._entries_by_id: dict[Position, EntryLeft] = {}
         self._epoch = 0
         self._taken = 0
+        """Messages that left the receiver queue since the last permits."""
+        self._wanted = 0
+        """Without a receiver queue: messages for which calls wait."""
+        self._granted = 0
+        """Without a receiver queue: permits that the broker has; negative after a batch, which takes one for
+        each of its messages.
+        """
         self._paused = False
         self.start = options.start
         """Where it began, or was moved to; None: where the subscription is."""
@@ -200,10 +212,13 @@ class TopicConsumer:
                 self._grant(connection, self._taken)
                 self._taken = 0
 
-    def request_one(self) -> None:
-        """Grants a permit for a consumer without a receiver queue, which asks for each message."""
+    def request(self, messages: int) -> None:
+        """Asks for so many messages, for a consumer without a receiver queue; they are asked for again on
+        each connection until they arrive.
+        """
+        self._wanted = messages
         if self._session.connection is not None:
-            self._grant(self._session.connection, 1)
+            self._grant_wanted(self._session.connection)
 
     def pause(self) -> None:
         """Grants no more permits; what is on its way still arrives."""
@@ -213,18 +228,19 @@ class TopicConsumer:
         """Grants permits again."""
         self._paused = False
         self.used(0)
+        self.request(self._wanted)
 
     # Acknowledgements
 
     def acknowledge(self, message: Message) -> None:
         """Acknowledges a message with the next group."""
         entry = message.entry
-        if self._timeouts is not None or self._nacks:
-            self.discard_redelivery(entry.ids[0])
         if self._acks.individual(message.batch_index, entry):
             self._send_acks()
         elif self._ack_timer is None:
             self._schedule_acks()
+        if (self._timeouts is not None or self._nacks) and not entry.unacked:
+            self.discard_redelivery(entry.ids[0])  # As a whole: others of its batch may have to come again.
 
     def acknowledge_id(self, message_id: MessageId) -> None:
         """Acknowledges by id: a whole entry, or one message of a batch whose size the id knows. Messages of
@@ -240,11 +256,12 @@ class TopicConsumer:
 
     def acknowledge_entry(self, message_id: MessageId, entry: EntryLeft) -> None:
         """Acknowledges one message of an entry with the next group."""
-        self.discard_redelivery(entry.ids[0])
         if self._acks.individual(message_id.batch_index, entry):
             self._send_acks()
         else:
             self._schedule_acks()
+        if not entry.unacked:
+            self.discard_redelivery(entry.ids[0])
 
     def acknowledge_cumulative(self, message_id: MessageId, entry: EntryLeft | None = None) -> None:
         """Acknowledges all messages up to one. Raises ClientError on Shared and Key_Shared subscriptions."""
@@ -258,9 +275,7 @@ class TopicConsumer:
 
     async def acknowledged(self) -> None:
         """Sends what is pending and waits until the broker has stored it. Raises ConnectionLost, Refused."""
-        if self._receipt is None:
-            self._receipt = self._parts.home.loop.create_task(self._stored_acks())
-        await asyncio.shield(self._receipt)
+        await asyncio.shield(self._storing())
 
     async def acknowledge_in(self, txn: TxnId, message: Message | MessageId, *, cumulative: bool) -> None:
         """Acknowledges in a transaction; returns once the broker holds it. Raises TransactionConflict,
@@ -283,7 +298,8 @@ class TopicConsumer:
             txnid_least_bits=txn.least,
         )
         await self._request(BaseCommand.ACK, ack=command)
-        self.discard_redelivery(entry.ids[0])
+        if not entry.batch_size:
+            self.discard_redelivery(entry.ids[0])
 
     def negative_acknowledge(self, entry: EntryLeft, redelivery_count: int) -> None:
         """Asks for an entry again after the delay of the consumer."""
@@ -374,8 +390,7 @@ class TopicConsumer:
             if timer is not None:
                 timer.cancel()
         await self._session.close()
-        if self._receipt is not None:
-            await asyncio.gather(self._receipt, return_exceptions=True)
+        await asyncio.gather(*self._receipts, return_exceptions=True)
         connection = self._session.take_connection()
         if connection is None:
             return
@@ -398,7 +413,7 @@ class TopicConsumer:
     def on_message(self, delivery: Delivery) -> None:
         if -1 < delivery.epoch < self._epoch:
             # It was on its way when everything was asked for again.
-            self.used(counted_messages(delivery))
+            self._passed(counted_messages(delivery), 0)
             return
         found, counted = self._decoder.messages(delivery)
         if self._chunks.dropped:
@@ -410,12 +425,10 @@ class TopicConsumer:
         if found and found[0].encrypted is not None and self._options.crypto_failure == "discard":
             self.acknowledge(found[0])
             found = []
-        if len(found) != counted:
-            self.used(counted - len(found))
+        if not self._queue_size or len(found) != counted:
+            self._passed(counted, len(found))
         if found:
             self._sink.on_messages(found)
-        elif not self._queue_size:
-            self.request_one()  # What was asked for is still to come.
 
     def on_active_change(self, is_active: bool) -> None:
         if self._options.on_active_change is not None:
@@ -433,7 +446,7 @@ class TopicConsumer:
 
     async def attach(self, connection: Connection) -> None:
         self._forget_deliveries()
-        self._taken = 0
+        self._taken = self._granted = 0
         connection.consumers[self._id] = self
         command = BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=self._subscribe())
         try:
@@ -441,9 +454,13 @@ class TopicConsumer:
         except (OperationTimeout, asyncio.CancelledError):
             connection.write(encode_command(self._close_command()))  # The broker may open it yet.
             raise
-        if self._queue_size and not self._paused:
+        self._send_acks_on(connection)  # Before the permits, so that what they name does not come again.
+        if self._paused:
+            self._taken = self._queue_size
+        elif self._queue_size:
             self._grant(connection, self._queue_size)
-        self._send_acks_on(connection)
+        else:
+            self._grant_wanted(connection)
 
     def detach(self, connection: Connection) -> None:
         connection.consumers.pop(self._id, None)
@@ -553,6 +570,22 @@ class TopicConsumer:
         flow = CommandFlow(consumer_id=self._id, messagePermits=permits)
         connection.write(encode_command(BaseCommand(type=BaseCommand.FLOW, flow=flow)))
 
+    def _grant_wanted(self, connection: Connection) -> None:
+        missing = self._wanted - self._granted
+        if self._wanted and missing > 0 and not self._paused:
+            self._granted = self._wanted
+            self._grant(connection, missing)
+
+    def _passed(self, counted: int, found: int) -> None:
+        """Accounts for an entry that took `counted` permits and brought `found` messages."""
+        if self._queue_size:
+            self.used(counted - found)
+            return
+        self._granted -= counted
+        self._wanted = max(self._wanted - found, 0)
+        if self._session.connection is not None:
+            self._grant_wanted(self._session.connection)  # What was asked for may still be to come.
+
     def _schedule_acks(self) -> None:
         if self._ack_timer is None and self._acks.is_pending:
             loop = self._parts.home.loop
@@ -562,16 +595,31 @@ class TopicConsumer:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-        if self._session.connection is not None and self._receipt is None:
+        if self._session.connection is None:
+            return  # They are sent as soon as there is one.
+        if self._options.ack_receipts:
+            self._storing()
+        else:
             self._send_acks_on(self._session.connection)
 
     def _send_acks_on(self, connection: Connection) -> None:
         for ack in self._acks.commands(self._id):
             connection.write(encode_command(BaseCommand(type=BaseCommand.ACK, ack=ack)))
 
+    def _storing(self) -> asyncio.Task[None]:
+        """Returns the task that sends what is pending by the end of this turn of the loop, and waits for the
+        receipts: those of the same turn go together.
+        """
+        if self._receipt is None:
+            self._receipt = task = self._parts.home.loop.create_task(self._stored_acks())
+            self._receipts.add(task)
+            task.add_done_callback(self._receipts.discard)
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._receipt
+
     async def _stored_acks(self) -> None:
+        self._receipt = None  # What is acknowledged from now on is not among them.
         try:
-            await asyncio.sleep(0)  # Those of the same turn of the loop go together.
             connection = self._connected()
             commands = self._acks.commands(self._id)
             timeout_s = self._parts.options.operation_timeout_s
@@ -581,8 +629,6 @@ class TopicConsumer:
                     group.create_task(connection.request(command, self.topic, timeout_s))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        finally:
-            self._receipt = None
 
     def _schedule_redelivery(self) -> None:
         due = self._nacks.due_at
