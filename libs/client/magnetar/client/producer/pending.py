@@ -28,6 +28,8 @@ class PendingEntry:
     """What its messages take of the client's memory limit."""
     sent_at: float
     is_batch: bool = False
+    last_sequence_id: int = -1
+    """The highest sequence id of a batch."""
 
 
 class PendingEntries:

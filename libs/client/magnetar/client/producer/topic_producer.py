@@ -70,6 +70,7 @@ class TopicProducer:
     """Keeps messages in order; created by `Producer`. All methods but open and close are plain calls."""
 
     __slots__ = (
+        "_batch_bytes_max",
         "_batch_timer",
         "_batches",
         "_encoder",
@@ -114,7 +115,7 @@ class TopicProducer:
         self._session = TopicSession(parts, topic, self)
         self._encoder: EntryEncoder | None = None
         self._next_sequence_id = -1 if options.initial_sequence_id is None else options.initial_sequence_id
-        self._message_bytes_max = MESSAGE_BYTES_MAX
+        self._message_bytes_max = self._batch_bytes_max = MESSAGE_BYTES_MAX
         self._pending = PendingEntries(TopicName.parse(topic).partition_index)
         self._messages = 0
         self._batches: dict[Hashable, _Batch] = {}
@@ -172,17 +173,16 @@ class TopicProducer:
         size = len(message.payload)
         if size > self._message_bytes_max and not options.chunking and options.compression == "none":
             raise self._too_large(size)
-        self._parts.memory.take(size)
         if sequence_id is None:
             sequence_id = self._next_sequence_id
-        self._next_sequence_id = sequence_id + 1
-        self._messages += 1
         batching = options.batching
         if batching is None or message.deliver_at_ms or size > self._message_bytes_max:
-            if self._batches:
-                self.flush_batches()
-            self._send_alone(message, sequence_id, done, size)
+            self._add_alone(message, done, sequence_id, size)
             return sequence_id
+        part = single_in_batch(message, sequence_id)  # It may raise, so nothing is counted before.
+        self._parts.memory.take(size)
+        self._next_sequence_id = sequence_id + 1
+        self._messages += 1
         kind: Hashable = None
         if not message.is_plain or batching.by_key:
             kind = (
@@ -192,32 +192,47 @@ class TopicProducer:
                 (message.ordering_key or message.key) if batching.by_key else None,
             )
         batch = self._batches.get(kind)
-        if batch is not None and batch.byte_length + size > batching.max_bytes:
-            self._send_batch(self._batches.pop(kind))
+        if batch is not None and batch.byte_length + len(part) > self._batch_bytes_max:
+            self.flush_batches()
             batch = None
         if batch is None:
             if self._batches and not batching.by_key:
                 self.flush_batches()
             batch = self._batches[kind] = _Batch(message, sequence_id)
             self._schedule_flush()
-        part = single_in_batch(message, sequence_id)
         batch.parts.append(part)
         batch.done.append(done)
         batch.byte_length += len(part)
         batch.taken_bytes += size
         batch.last_sequence_id = sequence_id
         if len(batch.parts) >= batching.max_messages:
-            self._send_batch(self._batches.pop(kind))
+            self.flush_batches()
         return sequence_id
 
+    def _add_alone(self, message: Outgoing, done: OnSent | None, sequence_id: int, size: int) -> None:
+        """Publishes a message as an entry of its own, or as several."""
+        self._parts.memory.take(size)
+        if self._batches:
+            self.flush_batches()
+        self._messages += 1
+        try:
+            self._send_alone(message, sequence_id, done, size)
+        except BaseException:
+            self._messages -= 1
+            self._parts.memory.release(size)
+            raise
+        self._next_sequence_id = sequence_id + 1
+
     def flush_batches(self) -> None:
-        """Sends the batches that are not full, in the order of their first messages."""
+        """Sends all batches, in the order of their last messages: brokers that drop duplicates drop what
+        comes after a higher sequence id.
+        """
         if self._batch_timer is not None:
             self._batch_timer.cancel()
             self._batch_timer = None
         batches, self._batches = self._batches, {}
-        for batch in sorted(batches.values(), key=lambda each: each.sequence_id):
-            self._send_batch(batch)
+        for batch in sorted(batches.values(), key=lambda each: each.last_sequence_id):
+            self._send_batch(batch, is_interleaved=len(batches) > 1)
 
     async def idle(self) -> None:
         """Sends what waits, and returns once every message is stored or failed."""
@@ -248,8 +263,8 @@ class TopicProducer:
             self._batch_timer.cancel()
         if self._timeout is not None:
             self._timeout.cancel()
-        self._fail_pending(error)
         await self._session.close()
+        self._fail_pending(error)  # Once it is closed: a callback may send again.
         connection = self._session.take_connection()
         if connection is None:
             return
@@ -278,7 +293,7 @@ class TopicProducer:
                 )
             return
         if entry.done:
-            self.last_sequence_id = max(self.last_sequence_id, sequence_id + len(entry.done) - 1)
+            self.last_sequence_id = max(self.last_sequence_id, sequence_id, entry.last_sequence_id)
         self._released(entry)
         if self._batches and not pending:
             self.flush_batches()
@@ -347,6 +362,8 @@ class TopicProducer:
             self._next_sequence_id = max(self._next_sequence_id, found.last_sequence_id + 1)
         self._encoder.schema_version = found.schema_version if self._schema is not None else b""
         self._message_bytes_max = connection.message_bytes_max
+        if options.batching is not None:
+            self._batch_bytes_max = min(options.batching.max_bytes, self._message_bytes_max)
         for frame in self._pending.frames():
             connection.write(frame)
 
@@ -382,23 +399,25 @@ class TopicProducer:
             uuid = f"{self.name}-{sequence_id}"
             frames = encoder.chunks(message, sequence_id, now_ms, max(chunk_bytes, 1), uuid)
             if len(frames) > 1 and not options.chunking:
-                self._messages -= 1
-                self._parts.memory.release(size)
                 raise self._too_large(size)
             for frame in frames[:-1]:
                 self._send(PendingEntry(sequence_id, frame, [], 0, 0.0))
             self._send(PendingEntry(sequence_id, frames[-1], [done], size, 0.0))
 
-    def _send_batch(self, batch: _Batch) -> None:
+    def _send_batch(self, batch: _Batch, *, is_interleaved: bool) -> None:
+        """Sends a batch; one whose sequence ids lie between those of others has the last of them as its only
+        one, as Java's batches by key.
+        """
         encoder = self._encoder
         assert encoder is not None
         now_ms = int(time.time() * 1_000)
-        first, count = batch.first, len(batch.parts)
+        first, count, last = batch.first, len(batch.parts), batch.last_sequence_id
+        sequence_id = last if is_interleaved else batch.sequence_id
         if count == 1:
-            frame = encoder.single(first, batch.sequence_id, now_ms)
+            frame = encoder.single(first, sequence_id, now_ms)
         else:
-            frame = encoder.batch(batch.parts, first, batch.sequence_id, batch.last_sequence_id, now_ms)
-        self._send(PendingEntry(batch.sequence_id, frame, batch.done, batch.taken_bytes, 0.0, count > 1))
+            frame = encoder.batch(batch.parts, first, sequence_id, last, now_ms)
+        self._send(PendingEntry(sequence_id, frame, batch.done, batch.taken_bytes, 0.0, count > 1, last))
 
     def _send(self, entry: PendingEntry) -> None:
         loop = self._parts.home.loop
