@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from magnetar.client.connection.connection import Connection
-from magnetar.client.connection.frames import Delivery
+from magnetar.client.connection.frames import Delivery, Run
 from magnetar.client.consumer.acknowledgements import Acknowledgements, Position, ack_set_of
 from magnetar.client.consumer.chunks import ChunkAssembler
 from magnetar.client.consumer.decoding import EntryDecoder, counted_messages
@@ -76,6 +76,7 @@ class TopicConsumer:
         "_is_shared",
         "_keeps_place",
         "_nacks",
+        "_newest",
         "_options",
         "_parts",
         "_paused",
@@ -142,6 +143,8 @@ class TopicConsumer:
         )
         self._entries_by_id: dict[Position, EntryLeft] = {}
         self._epoch = 0
+        self._newest: Position = (-1, -1)
+        """The last entry that was ever delivered: nothing after it can be acknowledged."""
         self._taken = 0
         """Messages that left the receiver queue since the last permits."""
         self._wanted = 0
@@ -323,6 +326,7 @@ class TopicConsumer:
         if not self._is_shared:
             self.redeliver_all()
             return
+        self._send_acks()  # What is acknowledged is not delivered again.
         for start in range(0, len(positions), REDELIVERED_MAX):
             command = CommandRedeliverUnacknowledgedMessages(consumer_id=self._id)
             for ledger, entry in positions[start : start + REDELIVERED_MAX]:
@@ -334,6 +338,7 @@ class TopicConsumer:
         connection = self._session.connection
         if connection is None:
             return
+        self._send_acks()  # What is acknowledged is not delivered again.
         command = CommandRedeliverUnacknowledgedMessages(consumer_id=self._id)
         if not self._is_shared:
             self._epoch += 1
@@ -414,12 +419,35 @@ class TopicConsumer:
         if -1 < delivery.epoch < self._epoch:
             # It was on its way when everything was asked for again.
             self._passed(counted_messages(delivery), 0)
-            return
-        found, counted = self._decoder.messages(delivery)
+        else:
+            self._arrived(*self._decoder.messages(delivery))
+
+    def on_run(self, run: Run) -> None:
+        number = 0
+        if (
+            self._queue_size
+            and self.start is None
+            and run.epoch in (-1, self._epoch)
+            and self._newest < (run.ledger_id, run.first_entry_id)
+        ):
+            found = self._decoder.plain_messages(run)
+            number = len(found)
+            if found:
+                self._newest = found[-1].entry.ids[0]
+                self._sink.on_messages(found)
+        for delivery in run.deliveries(number):
+            self.on_message(delivery)
+
+    def _arrived(self, found: list[Message], counted: int) -> None:
+        """Hands on the messages of an entry, for which the broker counted so many."""
         if self._chunks.dropped:
             self._drop_chunks()
-        if found and self._acks.is_acknowledged(found[0].entry.ids[-1]):
-            found = []
+        if found:
+            newest = found[0].entry.ids[-1]
+            if newest > self._newest:
+                self._newest = newest
+            elif self._acks.is_acknowledged(newest):
+                found = []
         if found and self.start is not None:
             found = self._after_start(found)
         if found and found[0].encrypted is not None and self._options.crypto_failure == "discard":

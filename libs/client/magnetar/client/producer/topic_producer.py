@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from magnetar.client.connection.connection import Connection
+from magnetar.client.connection.frames import Receipts
 from magnetar.client.encryption import Encryptor
 from magnetar.client.errors import (
     ClientError,
@@ -24,7 +25,7 @@ from magnetar.client.errors import (
     refusal,
 )
 from magnetar.client.messages import OnSent, Outgoing
-from magnetar.client.producer.entries import EntryEncoder, single_in_batch
+from magnetar.client.producer.entries import EntryEncoder, plain_in_batch, single_in_batch
 from magnetar.client.producer.options import ACCESS_MODES, COMPRESSIONS, ProducerOptions
 from magnetar.client.producer.pending import PendingEntries, PendingEntry
 from magnetar.client.session import ClientParts, TopicSession
@@ -42,6 +43,9 @@ from magnetar.common.wire.pulsar_pb2 import (
 from magnetar.common.wire.varint import UINT64_MAX
 
 _log = logging.getLogger(__name__)
+
+PLAIN_METADATA_BYTES: Final = 32
+"""Bytes of a message in a batch beside its payload, at most, if it has nothing else."""
 
 CHUNK_METADATA_BYTES: Final = 1_024
 """Bytes of a chunk that are left for the fields of its metadata, beside its properties."""
@@ -71,6 +75,7 @@ class TopicProducer:
 
     __slots__ = (
         "_batch_bytes_max",
+        "_batch_messages_max",
         "_batch_timer",
         "_batches",
         "_encoder",
@@ -86,6 +91,7 @@ class TopicProducer:
         "_room_waiters",
         "_schema",
         "_session",
+        "_single_bytes_max",
         "_timeout",
         "_topic_epoch",
         "_uses_transactions",
@@ -115,7 +121,12 @@ class TopicProducer:
         self._session = TopicSession(parts, topic, self)
         self._encoder: EntryEncoder | None = None
         self._next_sequence_id = -1 if options.initial_sequence_id is None else options.initial_sequence_id
-        self._message_bytes_max = self._batch_bytes_max = MESSAGE_BYTES_MAX
+        self._message_bytes_max = MESSAGE_BYTES_MAX
+        self._single_bytes_max = MESSAGE_BYTES_MAX
+        """Bytes of a payload above which it is cut into chunks, where that is on."""
+        batching = options.batching
+        self._batch_messages_max = 0 if batching is None else batching.max_messages
+        self._batch_bytes_max = 0 if batching is None else batching.max_bytes
         self._pending = PendingEntries(TopicName.parse(topic).partition_index)
         self._messages = 0
         self._batches: dict[Hashable, _Batch] = {}
@@ -176,7 +187,7 @@ class TopicProducer:
         if sequence_id is None:
             sequence_id = self._next_sequence_id
         batching = options.batching
-        if batching is None or message.deliver_at_ms or size > self._message_bytes_max:
+        if batching is None or message.deliver_at_ms or size > self._single_bytes_max:
             self._add_alone(message, done, sequence_id, size)
             return sequence_id
         part = single_in_batch(message, sequence_id)  # It may raise, so nothing is counted before.
@@ -211,17 +222,50 @@ class TopicProducer:
 
     def _add_alone(self, message: Outgoing, done: OnSent | None, sequence_id: int, size: int) -> None:
         """Publishes a message as an entry of its own, or as several."""
+        encoder = self._encoder
+        assert encoder is not None
         self._parts.memory.take(size)
         if self._batches:
             self.flush_batches()
         self._messages += 1
         try:
-            self._send_alone(message, sequence_id, done, size)
+            if size > self._single_bytes_max:
+                self._send_chunks(message, sequence_id, done, size)
+            else:
+                frame = encoder.single(message, sequence_id, int(time.time() * 1_000))
+                self._send(PendingEntry(sequence_id, frame, [done], size, 0.0))
         except BaseException:
             self._messages -= 1
             self._parts.memory.release(size)
             raise
         self._next_sequence_id = sequence_id + 1
+
+    def add_plain(self, payload: bytes, done: OnSent | None) -> bool:
+        """Adds a message that has only a payload to the batch that waits; returns False where it does not go
+        in, so that `add` decides. Most messages of a busy producer need no more than this.
+        """
+        batch = self._batches.get(None)
+        size = len(payload)
+        if (
+            batch is None
+            or batch.byte_length + size + PLAIN_METADATA_BYTES > self._batch_bytes_max
+            or self._messages >= self._options.max_pending_messages
+            or not self._parts.memory.has_room
+        ):
+            return False
+        self._parts.memory.used_bytes += size
+        sequence_id = self._next_sequence_id
+        self._next_sequence_id = sequence_id + 1
+        self._messages += 1
+        part = plain_in_batch(payload, sequence_id)
+        batch.parts.append(part)
+        batch.done.append(done)
+        batch.byte_length += len(part)
+        batch.taken_bytes += size
+        batch.last_sequence_id = sequence_id
+        if len(batch.parts) >= self._batch_messages_max:
+            self.flush_batches()
+        return True
 
     def flush_batches(self) -> None:
         """Sends all batches, in the order of their last messages: brokers that drop duplicates drop what
@@ -279,13 +323,24 @@ class TopicProducer:
     # For the connection
 
     def on_receipt(self, sequence_id: int, message_id: MessageIdData) -> None:
-        pending = self._pending
         ledger_id, entry_id = message_id.ledgerId, message_id.entryId
         if ledger_id == UINT64_MAX:  # A duplicate, or a topic that is not persistent: stored nowhere else.
             ledger_id = entry_id = -1
-        entry = pending.confirm(sequence_id, ledger_id, entry_id)
+        self._confirm(sequence_id, ledger_id, entry_id)
+        if self._batches and not self._pending:
+            self.flush_batches()
+
+    def on_receipts(self, receipts: Receipts) -> None:
+        sequence_id, entry_id = receipts.first_sequence_id, receipts.first_entry_id
+        for number in range(receipts.count):
+            self._confirm(sequence_id + number, receipts.ledger_id, entry_id + number)
+        if self._batches and not self._pending:
+            self.flush_batches()
+
+    def _confirm(self, sequence_id: int, ledger_id: int, entry_id: int) -> None:
+        entry = self._pending.confirm(sequence_id, ledger_id, entry_id)
         if entry is None:
-            expected = pending.next_sequence_id
+            expected = self._pending.next_sequence_id
             if expected is not None and sequence_id > expected and self._session.connection is not None:
                 # Receipts come in order: those before it are lost, and sending again is safe.
                 self._session.lost(
@@ -293,10 +348,10 @@ class TopicProducer:
                 )
             return
         if entry.done:
-            self.last_sequence_id = max(self.last_sequence_id, sequence_id, entry.last_sequence_id)
+            last = max(sequence_id, entry.last_sequence_id)
+            if last > self.last_sequence_id:
+                self.last_sequence_id = last
         self._released(entry)
-        if self._batches and not pending:
-            self.flush_batches()
 
     def on_send_error(self, error: CommandSendError) -> None:
         refused = refusal(error.error, error.message, self.topic)
@@ -361,9 +416,11 @@ class TopicProducer:
             self.last_sequence_id = found.last_sequence_id
             self._next_sequence_id = max(self._next_sequence_id, found.last_sequence_id + 1)
         self._encoder.schema_version = found.schema_version if self._schema is not None else b""
-        self._message_bytes_max = connection.message_bytes_max
+        self._message_bytes_max = self._single_bytes_max = connection.message_bytes_max
         if options.batching is not None:
             self._batch_bytes_max = min(options.batching.max_bytes, self._message_bytes_max)
+        if options.chunking and options.chunk_bytes_max:
+            self._single_bytes_max = min(self._message_bytes_max, options.chunk_bytes_max)
         for frame in self._pending.frames():
             connection.write(frame)
 
@@ -384,25 +441,20 @@ class TopicProducer:
         close = CommandCloseProducer(producer_id=self._id, request_id=0)
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
 
-    def _send_alone(self, message: Outgoing, sequence_id: int, done: OnSent | None, size: int) -> None:
+    def _send_chunks(self, message: Outgoing, sequence_id: int, done: OnSent | None, size: int) -> None:
+        """Sends a message that is larger than the broker takes: in chunks, unless compression suffices."""
         encoder, options = self._encoder, self._options
         assert encoder is not None
-        now_ms = int(time.time() * 1_000)
-        limit = self._message_bytes_max
-        if size <= limit:
-            frame = encoder.single(message, sequence_id, now_ms)
-            self._send(PendingEntry(sequence_id, frame, [done], size, 0.0))
-        else:
-            chunk_bytes = limit - CHUNK_METADATA_BYTES - _properties_bytes(message)
-            if options.chunk_bytes_max:
-                chunk_bytes = min(chunk_bytes, options.chunk_bytes_max)
-            uuid = f"{self.name}-{sequence_id}"
-            frames = encoder.chunks(message, sequence_id, now_ms, max(chunk_bytes, 1), uuid)
-            if len(frames) > 1 and not options.chunking:
-                raise self._too_large(size)
-            for frame in frames[:-1]:
-                self._send(PendingEntry(sequence_id, frame, [], 0, 0.0))
-            self._send(PendingEntry(sequence_id, frames[-1], [done], size, 0.0))
+        chunk_bytes = self._message_bytes_max - CHUNK_METADATA_BYTES - _properties_bytes(message)
+        if options.chunk_bytes_max:
+            chunk_bytes = min(chunk_bytes, options.chunk_bytes_max)
+        uuid, now_ms = f"{self.name}-{sequence_id}", int(time.time() * 1_000)
+        frames = encoder.chunks(message, sequence_id, now_ms, max(chunk_bytes, 1), uuid)
+        if len(frames) > 1 and not options.chunking:
+            raise self._too_large(size)
+        for frame in frames[:-1]:
+            self._send(PendingEntry(sequence_id, frame, [], 0, 0.0))
+        self._send(PendingEntry(sequence_id, frames[-1], [done], size, 0.0))
 
     def _send_batch(self, batch: _Batch, *, is_interleaved: bool) -> None:
         """Sends a batch; one whose sequence ids lie between those of others has the last of them as its only
