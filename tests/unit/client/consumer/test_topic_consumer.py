@@ -283,7 +283,7 @@ def test_with_one_active_consumer_everything_unacknowledged_comes_again_in_order
     async def scenario(scene: Scene) -> None:
         consumer = await scene.client.subscribe(TOPIC, "s", negative_ack_delay=RedeliveryDelay(1, 1))
         scene.store(b"a", b"b", b"c", b"d")
-        first, second, third = await taken(consumer, 3)
+        first, second, _ = await taken(consumer, 3)
         await consumer.acknowledge(first)
         consumer.negative_acknowledge(second)
         assert payloads(await taken(consumer, 1)) == [b"d"]

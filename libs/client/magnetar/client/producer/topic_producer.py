@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable
-from functools import partial
 from typing import Final
 
 from magnetar.client.connection.connection import Connection
@@ -282,9 +281,7 @@ class TopicProducer:
         """Sends what waits, and returns once every message is stored or failed."""
         self.flush_batches()
         while self._messages:
-            waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
-            self._idle_callbacks.append(waiting)
-            await waiting
+            await self._woken_from(self._idle_callbacks)
 
     async def room(self) -> None:
         """Waits until a message may be added. Raises the error with which it ended."""
@@ -295,11 +292,9 @@ class TopicProducer:
                 await connection.writable()
                 continue
             self.flush_batches()
-            waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
-            self._room_waiters.append(waiting)
             if self._messages < self._options.max_pending_messages:
-                self._parts.memory.when_released(partial(_wake, [waiting]))
-            await waiting
+                self._parts.memory.when_released(self, self._memory_released)
+            await self._woken_from(self._room_waiters)
 
     async def close(self, error: ClientError) -> None:
         """Closes it; messages that are unconfirmed fail with `error`."""
@@ -445,7 +440,9 @@ class TopicProducer:
         """Sends a message that is larger than the broker takes: in chunks, unless compression suffices."""
         encoder, options = self._encoder, self._options
         assert encoder is not None
-        chunk_bytes = self._message_bytes_max - CHUNK_METADATA_BYTES - _properties_bytes(message)
+        chunk_bytes = self._message_bytes_max
+        if options.chunking:
+            chunk_bytes -= CHUNK_METADATA_BYTES + _properties_bytes(message)
         if options.chunk_bytes_max:
             chunk_bytes = min(chunk_bytes, options.chunk_bytes_max)
         uuid, now_ms = f"{self.name}-{sequence_id}", int(time.time() * 1_000)
@@ -498,12 +495,26 @@ class TopicProducer:
             f"{self.topic}: no receipt within {limit_s:g} s; the message may be stored or not. Is the broker "
             "reachable? A longer send_timeout_s waits for it"
         )
-        for entry in self._pending.expire(loop.time() - limit_s, error):
+        for entry in self._pending.expire(loop.time(), limit_s, error):
             self._released(entry)
         oldest = self._pending.oldest_sent_at
         self._timeout = None
         if oldest is not None:
             self._timeout = loop.call_at(oldest + limit_s, self._expire)
+
+    async def _woken_from(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
+        waiters.append(waiting)
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            if waiting in waiters:
+                waiters.remove(waiting)
+            raise
+
+    def _memory_released(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        _wake(waiters)
 
     def _released(self, entry: PendingEntry) -> None:
         self._messages -= len(entry.done)
