@@ -177,6 +177,18 @@ def _python(requirements: str, module: str = "tests.clients.python") -> Callable
     return make
 
 
+def _own(module: str) -> Callable[[Path, Path], list[str]]:
+    """The project's own client, as this interpreter's environment has it: installed from the workspace."""
+
+    def make(source: Path, target: Path) -> list[str]:
+        python = Path(sys.executable)
+        if python.is_relative_to(ROOT):  # run from the root of any checkout: the cache is shared
+            python = python.relative_to(ROOT)
+        return [str(python), "-m", module]
+
+    return make
+
+
 def _node(script: str = "main.js") -> Callable[[Path, Path], list[str]]:
     def make(source: Path, target: Path) -> list[str]:
         _tool("npm")
@@ -210,6 +222,12 @@ def _node_library(source: Path) -> Path:
 
 
 PROGRAMS: Final = (
+    Source(
+        "Python asyncio",
+        "magnetar-client of this project",
+        SOURCES / "asyncio_client",
+        _own("tests.clients.asyncio_client"),
+    ),
     Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", SOURCES / "java", java_program("4.0.8"), "4.0.8"),
     Source(
         "Java 2.11.4", "org.apache.pulsar:pulsar-client", SOURCES / "java", java_program("2.11.4"), "2.11.4"
@@ -257,6 +275,13 @@ SECURITY_PROGRAMS: Final = (
         SOURCES / "python",
         _python("requirements.txt", "tests.clients.python.security"),
         "secured new",
+    ),
+    Source(
+        "Secured Python asyncio",
+        "magnetar-client of this project",
+        SOURCES / "asyncio_client",
+        _own("tests.clients.asyncio_client.security"),
+        "secured",
     ),
     Source("Secured Rust 6.9.1", "pulsar of crates.io", SOURCES / "rust", _rust("security"), "secured"),
     Source("Secured Node 1.15.0", "pulsar-client of npm", SOURCES / "node", _node("security.js"), "secured"),

@@ -47,7 +47,8 @@ def test_consumers_continue_the_trace_of_the_producer(exporter: InMemorySpanExpo
     with processing(Received(dict(sent.properties)), tracer):  # type: ignore[arg-type]
         pass
     request, send, process = exporter.get_finished_spans()
-    assert send.parent is not None and process.parent is not None
+    assert send.parent is not None
+    assert process.parent is not None
     assert send.parent.span_id == request.context.span_id
     assert process.parent.span_id == send.context.span_id
     assert {each.context.trace_id for each in (request, send, process)} == {request.context.trace_id}

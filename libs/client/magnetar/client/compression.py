@@ -1,4 +1,7 @@
-"""Compression of payloads. ZLIB is part of Python; the other codecs need their packages."""
+"""Compression of payloads. ZLIB is part of Python; LZ4, ZSTD and SNAPPY are those of the package cramjam.
+
+Pulsar's forms: LZ4 blocks without a size in front, Snappy without frames, ZSTD frames.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,13 @@ from typing import Any, Final
 from magnetar.client.errors import ClientError, Unreadable
 from magnetar.common.wire.pulsar_pb2 import CompressionType
 
-_MODULES: Final = {
-    CompressionType.LZ4: "lz4.block",
-    CompressionType.ZSTD: "zstandard",
-    CompressionType.SNAPPY: "snappy",
-}
-
-
-def _module(kind: CompressionType.ValueType) -> Any:
-    """Imports a codec's package. Raises ClientError if it is not installed."""
-    try:
-        return import_module(_MODULES[kind])
-    except ImportError as error:
-        name = CompressionType.Name(kind)
-        raise ClientError(
-            f"{name} needs a package that is not installed: pip install 'magnetar-client[compression]'"
-        ) from error
+_OF_CRAMJAM: Final = frozenset({CompressionType.LZ4, CompressionType.ZSTD, CompressionType.SNAPPY})
 
 
 def check_codec(kind: CompressionType.ValueType) -> None:
     """Raises ClientError if a codec's package is missing."""
-    if kind in _MODULES:
-        _module(kind)
+    if kind in _OF_CRAMJAM:
+        _cramjam(kind)
 
 
 def compress(kind: CompressionType.ValueType, data: bytes) -> bytes:
@@ -39,35 +27,61 @@ def compress(kind: CompressionType.ValueType, data: bytes) -> bytes:
         return data
     if kind == CompressionType.ZLIB:
         return zlib.compress(data)
-    module = _module(kind)
+    cramjam = _cramjam(kind)
     if kind == CompressionType.LZ4:
-        compressed = module.compress(data, store_size=False)
-    elif kind == CompressionType.ZSTD:
-        compressed = module.ZstdCompressor().compress(data)
-    else:
-        compressed = module.compress(data)
-    return bytes(compressed)
+        return bytes(cramjam.lz4.compress_block(data, store_size=False))
+    if kind == CompressionType.ZSTD:
+        return bytes(cramjam.zstd.compress(data))
+    return bytes(cramjam.snappy.compress_raw(data))
 
 
 def decompress(kind: CompressionType.ValueType, data: bytes, size: int) -> bytes:
-    """Decompresses a payload to `size` bytes. Raises Unreadable."""
+    """Decompresses a payload to exactly `size` bytes, in no more memory than that. Raises Unreadable."""
     if kind == CompressionType.NONE:
         return data
+    if not size and not data:
+        return b""  # Some clients do not compress nothing.
+    if kind == CompressionType.ZLIB:
+        try:
+            found = zlib.decompressobj().decompress(data, size + 1)
+        except zlib.error as error:
+            raise Unreadable(f"its payload is no ZLIB data: {error}") from error
+    elif kind in _OF_CRAMJAM:
+        found = _decompress_into(kind, data, size)
+    else:
+        raise Unreadable(f"its payload has the unknown compression {kind}")
+    if len(found) != size:
+        raise Unreadable(
+            f"its payload has another size after {CompressionType.Name(kind)} than the {size} bytes announced"
+        )
+    return found
+
+
+def _decompress_into(kind: CompressionType.ValueType, data: bytes, size: int) -> bytes:
+    """Decompresses into a buffer of the announced size. Raises Unreadable."""
     try:
-        if kind == CompressionType.ZLIB:
-            found = zlib.decompressobj().decompress(data, size)
-        else:
-            module = _module(kind)
-            if kind == CompressionType.LZ4:
-                found = bytes(module.decompress(data, uncompressed_size=size))
-            elif kind == CompressionType.ZSTD:
-                found = bytes(module.ZstdDecompressor().decompress(data, max_output_size=size))
-            else:
-                found = bytes(module.decompress(data))
+        cramjam = _cramjam(kind)
     except ClientError as error:
         raise Unreadable(str(error)) from error
-    except Exception as error:  # each package raises its own errors
+    found = bytearray(size)
+    try:
+        if kind == CompressionType.LZ4:
+            length = cramjam.lz4.decompress_block_into(data, found, output_len=size)
+        elif kind == CompressionType.ZSTD:
+            length = cramjam.zstd.decompress_into(data, found)
+        else:
+            length = cramjam.snappy.decompress_raw_into(data, found)
+    except cramjam.DecompressionError as error:
         raise Unreadable(f"its payload is no {CompressionType.Name(kind)} data: {error}") from error
-    if len(found) != size:
-        raise Unreadable(f"its payload has {len(found)} bytes after decompression, {size} are announced")
-    return found
+    return bytes(memoryview(found)[:length])
+
+
+def _cramjam(kind: CompressionType.ValueType) -> Any:
+    """Imports the package. Raises ClientError if it is not installed."""
+    try:
+        return import_module("cramjam")
+    except ImportError as error:
+        name = CompressionType.Name(kind)
+        raise ClientError(
+            f"{name} needs a package that is not installed: pip install 'magnetar-client[compression]'"
+        ) from error

@@ -97,6 +97,8 @@ class Connection(asyncio.Protocol):
         """`secret` is sent with Connect; challenges ask `authentication` again."""
         self.address = address
         self.message_bytes_max = MESSAGE_BYTES_MAX
+        self.protocol_version = 0
+        """The broker's version of the protocol."""
         self.feature_flags = FeatureFlags()
         self.lost: ClientError | None = None
         self.producers: dict[int, OfProducer] = {}
@@ -292,6 +294,7 @@ class Connection(asyncio.Protocol):
                 watcher.on_topics(command.watchTopicUpdate)
         elif kind == BaseCommand.CONNECTED:
             self.message_bytes_max = command.connected.max_message_size or MESSAGE_BYTES_MAX
+            self.protocol_version = command.connected.protocol_version
             self.feature_flags = command.connected.feature_flags
             if not self._ready.done():
                 self._ready.set_result(None)

@@ -141,6 +141,13 @@ class Acknowledgements:
             made.append(CommandAck(consumer_id=consumer_id, ack_type=CommandAck.Individual, message_id=some))
         return made
 
+    def forget_cumulative(self) -> None:
+        """Forgets the cumulative acknowledgement that was sent, since the broker may not have it: it is sent
+        when the application repeats it, and what it covers is not dropped when it comes again.
+        """
+        if self._cumulative_sent:
+            self._cumulative = self._cumulative_left = None
+
     def reset(self) -> None:
         """Forgets everything: after a seek, earlier acknowledgements must not be sent."""
         self._complete.clear()

@@ -84,6 +84,11 @@ class Consumer(Generic[T]):
         return self._options.subscription
 
     @property
+    def is_usable(self) -> bool:
+        """Whether it is neither closed nor ended by an error."""
+        return self._failed is None and not self._is_closed
+
+    @property
     def is_connected(self) -> bool:
         """Whether all topics are open at their brokers now."""
         return all(each.is_connected for each in self._topics.values())
@@ -356,7 +361,8 @@ class Consumer(Generic[T]):
             raise errors.exceptions[0] from None
         if self._is_closed:
             await asyncio.gather(*(each.close() for each in added))
-        self._request(added)
+        if self._receivers:
+            self._request_next()
 
     async def remove_topics(self, names: Iterable[str]) -> None:
         """Closes topics that were deleted."""
@@ -371,11 +377,10 @@ class Consumer(Generic[T]):
     def on_messages(self, messages: list[Message]) -> None:
         queue = self._queue
         queue.extend(messages)
-        receivers = self._receivers
-        for _ in range(min(len(receivers), len(messages))):
-            waiting = receivers.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
+        for _ in messages:
+            if not self._receivers:
+                return
+            self._wake_one()
 
     def drop(self, consumer: TopicConsumer) -> int:
         before = len(self._queue)
@@ -435,7 +440,10 @@ class Consumer(Generic[T]):
     def _prepare_dead_letters(self, topic: TopicName | None) -> None:
         policy = self._options.dead_letter
         if policy is not None and topic is not None:
-            self._dead_letters = DeadLetters(self._parts, policy, topic.base.full, self._options.subscription)
+            info = self._schema.info if self._schema is not None else None
+            self._dead_letters = DeadLetters(
+                self._parts, policy, topic.base.full, self._options.subscription, info
+            )
 
     def _take(self) -> Message:
         message = self._queue.popleft()
@@ -475,23 +483,25 @@ class Consumer(Generic[T]):
                 raise self._failed
             if self._is_closed:
                 raise Closed(f"the consumer of the subscription {self.subscription!r} is closed")
+            self._request_next()
             waiting: asyncio.Future[None] = self._home.loop.create_future()
             self._receivers.append(waiting)
-            self._request(self._topics.values())
             try:
                 await waiting
             except asyncio.CancelledError:
-                if waiting.cancelled():
+                if waiting in self._receivers:
                     self._receivers.remove(waiting)
-                else:
-                    self._wake_one()  # Another call may take the message that this one was woken for.
+                elif not waiting.cancelled():
+                    self._wake_one()  # The wake-up was for a message that another call may take.
                 raise
+        if self._receivers:
+            self._request_next()
 
-    def _request(self, topics: Iterable[TopicConsumer]) -> None:
-        """Asks for a message for each waiting call, where there is no receiver queue."""
-        if not self._options.queue_size and self._receivers:
-            for each in topics:
-                each.request(len(self._receivers))
+    def _request_next(self) -> None:
+        """Without a receiver queue: asks for the message of the next call that waits."""
+        if not self._options.queue_size:
+            for each in self._topics.values():
+                each.request_one()
 
     def _wake_one(self) -> None:
         while self._receivers:

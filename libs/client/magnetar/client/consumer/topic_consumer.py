@@ -21,6 +21,7 @@ from magnetar.client.schemas.schema import NO_SCHEMA, PartedSchema, Schema, Sche
 from magnetar.client.session import ClientParts, TopicSession
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import TxnId
+from magnetar.common.schemas.definition import SchemaType
 from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
@@ -40,6 +41,9 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 
 _log = logging.getLogger(__name__)
+
+AUTO_CONSUME_SINCE: Final = 21
+"""Version of the protocol since which consumers tell brokers that they take any schema."""
 
 REDELIVERED_MAX: Final = 1_000
 """Entries named in one request for redelivery."""
@@ -67,17 +71,19 @@ class TopicConsumer:
     __slots__ = (
         "_ack_timer",
         "_acks",
+        "_asked",
         "_chunks",
         "_decoder",
         "_entries_by_id",
         "_epoch",
-        "_granted",
         "_id",
         "_is_shared",
         "_keeps_place",
         "_nacks",
         "_newest",
         "_options",
+        "_owed",
+        "_parted_schema",
         "_parts",
         "_paused",
         "_queue_size",
@@ -90,7 +96,6 @@ class TopicConsumer:
         "_sink",
         "_taken",
         "_timeouts",
-        "_wanted",
         "has_reached_end",
         "last_taken",
         "partition",
@@ -117,6 +122,7 @@ class TopicConsumer:
         self._parts = parts
         self._options = options
         self._schema = schema
+        self._parted_schema = schema if isinstance(schema, PartedSchema) else None
         self._queue_size = queue_size
         self._refill_at: float = max((queue_size + 1) // 2, 1) if queue_size else float("inf")
         self._keeps_place = not options.durable
@@ -144,15 +150,13 @@ class TopicConsumer:
         self._entries_by_id: dict[Position, EntryLeft] = {}
         self._epoch = 0
         self._newest: Position = (-1, -1)
-        """The last entry that was ever delivered: nothing after it can be acknowledged."""
+        """The last entry that was ever delivered: what follows is delivered for the first time."""
         self._taken = 0
         """Messages that left the receiver queue since the last permits."""
-        self._wanted = 0
-        """Without a receiver queue: messages for which calls wait."""
-        self._granted = 0
-        """Without a receiver queue: permits that the broker has; negative after a batch, which takes one for
-        each of its messages.
-        """
+        self._asked = False
+        """Whether the broker has the permit of a consumer without a receiver queue."""
+        self._owed = 0
+        """Permits that a batch took beyond that one: the broker sends nothing before it has them."""
         self._paused = False
         self.start = options.start
         """Where it began, or was moved to; None: where the subscription is."""
@@ -175,10 +179,10 @@ class TopicConsumer:
 
     def decode(self, message: Message) -> Any:
         """Returns the value of a message by the schema; its bytes without one. Raises SchemaError."""
-        schema = self._schema
-        if isinstance(schema, PartedSchema) and schema.is_separated:
+        schema, parted = self._schema, self._parted_schema
+        if parted is not None:
             data = None if message.is_null else message.data
-            return schema.decode_parts(message.key_bytes, data, message.schema_version)
+            return parted.decode_parts(message.key_bytes, data, message.schema_version)
         if message.is_null:
             return None
         if schema is None:
@@ -215,13 +219,16 @@ class TopicConsumer:
                 self._grant(connection, self._taken)
                 self._taken = 0
 
-    def request(self, messages: int) -> None:
-        """Asks for so many messages, for a consumer without a receiver queue; they are asked for again on
-        each connection until they arrive.
+    def request_one(self) -> None:
+        """Grants a permit for a consumer without a receiver queue, which asks for each message. The permit
+        lasts until a message arrives, also when the call that waits for it is over before.
         """
-        self._wanted = messages
+        if self._asked:
+            return
+        self._asked = True
         if self._session.connection is not None:
-            self._grant_wanted(self._session.connection)
+            self._grant(self._session.connection, 1 + self._owed)
+            self._owed = 0
 
     def pause(self) -> None:
         """Grants no more permits; what is on its way still arrives."""
@@ -231,7 +238,6 @@ class TopicConsumer:
         """Grants permits again."""
         self._paused = False
         self.used(0)
-        self.request(self._wanted)
 
     # Acknowledgements
 
@@ -418,45 +424,50 @@ class TopicConsumer:
     def on_message(self, delivery: Delivery) -> None:
         if -1 < delivery.epoch < self._epoch:
             # It was on its way when everything was asked for again.
-            self._passed(counted_messages(delivery), 0)
+            self._arrived([], counted_messages(delivery))
         else:
             self._arrived(*self._decoder.messages(delivery))
 
     def on_run(self, run: Run) -> None:
-        number = 0
+        first, number = (run.ledger_id, run.first_entry_id), 0
         if (
-            self._queue_size
-            and self.start is None
+            self.start is None
             and run.epoch in (-1, self._epoch)
-            and self._newest < (run.ledger_id, run.first_entry_id)
+            and self._newest < first
+            and not self._acks.is_acknowledged(first)
         ):
             found = self._decoder.plain_messages(run)
             number = len(found)
             if found:
                 self._newest = found[-1].entry.ids[0]
+                self._asked = False
                 self._sink.on_messages(found)
         for delivery in run.deliveries(number):
             self.on_message(delivery)
 
     def _arrived(self, found: list[Message], counted: int) -> None:
         """Hands on the messages of an entry, for which the broker counted so many."""
+        is_asked, self._asked = self._asked, False
         if self._chunks.dropped:
             self._drop_chunks()
         if found:
-            newest = found[0].entry.ids[-1]
-            if newest > self._newest:
-                self._newest = newest
-            elif self._acks.is_acknowledged(newest):
+            position = found[0].entry.ids[-1]
+            self._newest = max(self._newest, position)
+            if self._acks.is_acknowledged(position):
                 found = []
         if found and self.start is not None:
             found = self._after_start(found)
         if found and found[0].encrypted is not None and self._options.crypto_failure == "discard":
             self.acknowledge(found[0])
             found = []
-        if not self._queue_size or len(found) != counted:
-            self._passed(counted, len(found))
+        if not self._queue_size:
+            self._owed += counted - is_asked
+        elif len(found) != counted:
+            self.used(counted - len(found))
         if found:
             self._sink.on_messages(found)
+        elif is_asked:
+            self.request_one()  # What was asked for is still to come.
 
     def on_active_change(self, is_active: bool) -> None:
         if self._options.on_active_change is not None:
@@ -474,21 +485,22 @@ class TopicConsumer:
 
     async def attach(self, connection: Connection) -> None:
         self._forget_deliveries()
-        self._taken = self._granted = 0
+        self._taken = self._owed = 0
         connection.consumers[self._id] = self
-        command = BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=self._subscribe())
+        subscribe = self._subscribe(connection.protocol_version)
+        command = BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
         try:
             await connection.request(command, self.topic, self._parts.options.operation_timeout_s)
         except (OperationTimeout, asyncio.CancelledError):
             connection.write(encode_command(self._close_command()))  # The broker may open it yet.
             raise
         self._send_acks_on(connection)  # Before the permits, so that what they name does not come again.
-        if self._paused:
+        if self._asked:
+            self._grant(connection, 1)
+        elif self._paused:
             self._taken = self._queue_size
         elif self._queue_size:
             self._grant(connection, self._queue_size)
-        else:
-            self._grant_wanted(connection)
 
     def detach(self, connection: Connection) -> None:
         connection.consumers.pop(self._id, None)
@@ -500,7 +512,7 @@ class TopicConsumer:
         close = CommandCloseConsumer(consumer_id=self._id, request_id=0)
         return BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)
 
-    def _subscribe(self) -> CommandSubscribe:
+    def _subscribe(self, protocol_version: int) -> CommandSubscribe:
         options = self._options
         command = CommandSubscribe(
             topic=self.topic,
@@ -529,8 +541,12 @@ class TopicConsumer:
             command.start_message_id.CopyFrom(self._wire_start(start))
             if options.start_rollback_s and self.last_taken is None:
                 command.start_message_rollback_duration_sec = options.start_rollback_s
-        if self._schema is not None and self._schema.info is not None:
-            command.schema.CopyFrom(self._schema.info.to_wire())
+        info = self._schema.info if self._schema is not None else None
+        # Older brokers do not know the type; newer ones do not take such a consumer for one of plain bytes.
+        if info is not None and (
+            info.type != SchemaType.AUTO_CONSUME or protocol_version >= AUTO_CONSUME_SINCE
+        ):
+            command.schema.CopyFrom(info.to_wire())
         for name, value in options.properties.items():
             command.metadata.add(key=name, value=value)
         for name, value in options.subscription_properties.items():
@@ -598,22 +614,6 @@ class TopicConsumer:
         flow = CommandFlow(consumer_id=self._id, messagePermits=permits)
         connection.write(encode_command(BaseCommand(type=BaseCommand.FLOW, flow=flow)))
 
-    def _grant_wanted(self, connection: Connection) -> None:
-        missing = self._wanted - self._granted
-        if self._wanted and missing > 0 and not self._paused:
-            self._granted = self._wanted
-            self._grant(connection, missing)
-
-    def _passed(self, counted: int, found: int) -> None:
-        """Accounts for an entry that took `counted` permits and brought `found` messages."""
-        if self._queue_size:
-            self.used(counted - found)
-            return
-        self._granted -= counted
-        self._wanted = max(self._wanted - found, 0)
-        if self._session.connection is not None:
-            self._grant_wanted(self._session.connection)  # What was asked for may still be to come.
-
     def _schedule_acks(self) -> None:
         if self._ack_timer is None and self._acks.is_pending:
             loop = self._parts.home.loop
@@ -656,6 +656,7 @@ class TopicConsumer:
                     command = BaseCommand(type=BaseCommand.ACK, ack=ack)
                     group.create_task(connection.request(command, self.topic, timeout_s))
         except BaseExceptionGroup as errors:
+            self._acks.forget_cumulative()
             raise errors.exceptions[0] from None
 
     def _schedule_redelivery(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from magnetar.client.schemas.avro import generic_reader
 from magnetar.client.schemas.json import parsed_json
@@ -23,6 +23,8 @@ from magnetar.client.schemas.schema import (
 from magnetar.client.schemas.versions import WriterVersions
 from magnetar.common.schemas.definition import SchemaType, shown
 
+_AUTO_CONSUME: Final = SchemaInfo("AutoConsume", SchemaType.AUTO_CONSUME, b"")
+
 
 class AutoConsume:
     """The schema of consumers of any schema: each payload is decoded by the definition of its version.
@@ -35,8 +37,9 @@ class AutoConsume:
         self._versions = WriterVersions[Schema[Any]]()
 
     @property
-    def info(self) -> None:
-        """None: the consumer subscribes without a schema."""
+    def info(self) -> SchemaInfo:
+        """The type AUTO_CONSUME, by which brokers tell such consumers from those of plain bytes."""
+        return _AUTO_CONSUME
 
     def encode(self, value: object) -> bytes:
         """Raises SchemaError: producers have no use for this schema."""
