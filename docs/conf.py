@@ -71,6 +71,7 @@ TREE: Final = {
         "mutations",
         "benchmarks",
         "storage-benchmarks",
+        "client-benchmarks",
         "decisions/README",
         "dependencies",
     ],
