@@ -1,6 +1,4 @@
-"""Questions of a client to brokers about topics: their partitions, owners and schemas, and the topics of a
-namespace.
-"""
+"""Requests about topics: their partitions, owners and schemas, and the topics of a namespace."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from magnetar.client.back_off import BackOff
@@ -69,6 +68,13 @@ class TopicPattern:
     def broker_expression(self) -> str:
         """The expression over whole topic names, as brokers take it."""
         return f"{self.domain}://{self.namespace}/{self.expression.pattern}"
+
+    @property
+    def watched_at(self) -> str:
+        """The name of a topic, which need not exist, whose broker is asked to tell of new topics: watchers of
+        different patterns are spread over brokers.
+        """
+        return f"persistent://{self.namespace}/{sha256(self.expression.pattern.encode()).hexdigest()[:16]}"
 
     def matches(self, name: TopicName) -> bool:
         """Returns whether a topic or partition belongs to it."""
@@ -150,8 +156,7 @@ class Lookup:
             if self._options.listener_name:
                 request.advertised_listener_name = self._options.listener_name
             command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=request)
-            answer = await connection.request(command, topic, self._options.operation_timeout_s)
-            found = answer.lookupTopicResponse
+            found = (await self._request(connection, command, topic)).lookupTopicResponse
             url = found.brokerServiceUrlTls if self._pool.tls else found.brokerServiceUrl
             if found.response == CommandLookupTopicResponse.Connect:
                 if found.proxy_through_service_url:
@@ -187,7 +192,15 @@ class Lookup:
 
     async def _ask(self, command: Any, subject: str) -> BaseCommand:
         async def act() -> BaseCommand:
-            connection = await self._pool.to_service()
-            return await connection.request(command, subject, self._options.operation_timeout_s)
+            return await self._request(await self._pool.to_service(), command, subject)
 
         return await self.patiently(act)
+
+    async def _request(self, connection: Connection, command: BaseCommand, subject: str) -> BaseCommand:
+        """Returns the answer of a broker that could be reached. Raises OwnerUnreachable if it is lost now, so
+        that the next one is asked, Refused, OperationTimeout.
+        """
+        try:
+            return await connection.request(command, subject, self._options.operation_timeout_s)
+        except ConnectionLost as error:
+            raise OwnerUnreachable(str(error)) from error

@@ -172,6 +172,9 @@ class TopicSession:
                 raise OwnerUnreachable(str(connection.lost))
             if self._lost_while_opening is not None:
                 raise OwnerUnreachable(str(self._lost_while_opening[0]))
+        except ConnectionLost as error:
+            self._resident.detach(connection)
+            raise OwnerUnreachable(str(error)) from error  # Another broker may own the topic next.
         except BaseException:
             self._resident.detach(connection)
             raise

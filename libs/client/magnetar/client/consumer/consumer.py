@@ -295,6 +295,7 @@ class Consumer(Generic[T]):
                 await asyncio.gather(task, return_exceptions=True)
         await asyncio.gather(*self._moving, return_exceptions=True)
         await asyncio.gather(*(each.close() for each in self._topics.values()))
+        self._queue.clear()
         if self._dead_letters is not None:
             await self._dead_letters.close()
         self._wake_all()
@@ -360,6 +361,8 @@ class Consumer(Generic[T]):
             raise errors.exceptions[0] from None
         if self._is_closed:
             await asyncio.gather(*(each.close() for each in added))
+        if self._receivers:
+            self._request_next()
 
     async def remove_topics(self, names: Iterable[str]) -> None:
         """Closes topics that were deleted."""
@@ -401,7 +404,7 @@ class Consumer(Generic[T]):
                 guarded(interceptor.on_ack_timeout, None, consumer.topic, len(positions))
         dead = self._dead_letters
         if dead is not None and (moving := dead.take(consumer, positions)):
-            moved = {message.entry.ids[0] for message in moving}
+            moved = {position for message in moving for position in message.entry.ids}
             positions = [position for position in positions if position not in moved]
             task = self._home.loop.create_task(self._move(dead, consumer, moving))
             self._moving.add(task)
@@ -527,12 +530,16 @@ class Consumer(Generic[T]):
         self, transaction: Transaction, messages: Iterable[Message | MessageId], *, cumulative: bool
     ) -> None:
         self._home.check()
-        async with asyncio.TaskGroup() as group:
-            for message in messages:
-                receiver, subscription = self._receiver_of(message), self._options.subscription
-                group.create_task(
-                    transaction.acknowledge(receiver, subscription, message, cumulative=cumulative)
-                )
+        subscription = self._options.subscription
+        try:
+            async with asyncio.TaskGroup() as group:
+                for message in messages:
+                    receiver = self._receiver_of(message)
+                    group.create_task(
+                        transaction.acknowledge(receiver, subscription, message, cumulative=cumulative)
+                    )
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     def _receiver_of(self, message: Message | MessageId) -> Receiver:
         return message.consumer if isinstance(message, Message) else self._topic_of(message)

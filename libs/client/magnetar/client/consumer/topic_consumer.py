@@ -50,7 +50,7 @@ REDELIVERED_MAX: Final = 1_000
 
 
 class MessageSink(Protocol):
-    """The receiver of a topic consumer's messages."""
+    """The receiver of the messages of a topic's consumer."""
 
     def on_messages(self, messages: list[Message]) -> None:
         """Takes messages in their order."""
@@ -76,16 +76,20 @@ class TopicConsumer:
         "_decoder",
         "_entries_by_id",
         "_epoch",
+        "_has_positions",
         "_id",
         "_is_shared",
         "_keeps_place",
         "_nacks",
+        "_newest",
         "_options",
+        "_owed",
         "_parted_schema",
         "_parts",
         "_paused",
         "_queue_size",
         "_receipt",
+        "_receipts",
         "_redelivery_timer",
         "_refill_at",
         "_schema",
@@ -111,7 +115,10 @@ class TopicConsumer:
         sink: MessageSink,
     ) -> None:
         self.topic = topic
-        self.partition = TopicName.parse(topic).partition_index
+        name = TopicName.parse(topic)
+        self.partition = name.partition_index
+        self._has_positions = name.persistent
+        """Whether ids tell messages apart: all of a non-persistent topic have the same one."""
         self.last_taken: MessageId | None = None
         """The last message that the application took; only known where it decides where to begin again."""
         self.has_reached_end = False
@@ -133,7 +140,9 @@ class TopicConsumer:
             group_max=options.ack_group_max if options.ack_group_s > 0 else 1,
         )
         self._ack_timer: asyncio.TimerHandle | None = None
-        self._receipt: asyncio.Future[None] | None = None
+        self._receipt: asyncio.Task[None] | None = None
+        """Sends with receipts what is pending, at the next turn of the loop."""
+        self._receipts: set[asyncio.Task[None]] = set()
         self._nacks = NegativeAcknowledgements(options.negative_ack_delay)
         self._timeouts = AckTimeouts(options.ack_timeout_s) if options.ack_timeout_s else None
         self._redelivery_timer: asyncio.TimerHandle | None = None
@@ -144,9 +153,14 @@ class TopicConsumer:
         )
         self._entries_by_id: dict[Position, EntryLeft] = {}
         self._epoch = 0
+        self._newest: Position = (-1, -1)
+        """The last entry that was ever delivered: what follows is delivered for the first time."""
         self._taken = 0
+        """Messages that left the receiver queue since the last permits."""
         self._asked = False
         """Whether the broker has the permit of a consumer without a receiver queue."""
+        self._owed = 0
+        """Permits that a batch took beyond that one: the broker sends nothing before it has them."""
         self._paused = False
         self.start = options.start
         """Where it began, or was moved to; None: where the subscription is."""
@@ -217,7 +231,8 @@ class TopicConsumer:
             return
         self._asked = True
         if self._session.connection is not None:
-            self._grant(self._session.connection, 1)
+            self._grant(self._session.connection, 1 + self._owed)
+            self._owed = 0
 
     def pause(self) -> None:
         """Grants no more permits; what is on its way still arrives."""
@@ -233,12 +248,12 @@ class TopicConsumer:
     def acknowledge(self, message: Message) -> None:
         """Acknowledges a message with the next group."""
         entry = message.entry
-        if self._timeouts is not None or self._nacks:
-            self.discard_redelivery(entry.ids[0])
         if self._acks.individual(message.batch_index, entry):
             self._send_acks()
         elif self._ack_timer is None:
             self._schedule_acks()
+        if (self._timeouts is not None or self._nacks) and not entry.unacked:
+            self.discard_redelivery(entry.ids[0])  # As a whole: others of its batch may have to come again.
 
     def acknowledge_id(self, message_id: MessageId) -> None:
         """Acknowledges by id: a whole entry, or one message of a batch whose size the id knows. Messages of
@@ -254,11 +269,12 @@ class TopicConsumer:
 
     def acknowledge_entry(self, message_id: MessageId, entry: EntryLeft) -> None:
         """Acknowledges one message of an entry with the next group."""
-        self.discard_redelivery(entry.ids[0])
         if self._acks.individual(message_id.batch_index, entry):
             self._send_acks()
         else:
             self._schedule_acks()
+        if not entry.unacked:
+            self.discard_redelivery(entry.ids[0])
 
     def acknowledge_cumulative(self, message_id: MessageId, entry: EntryLeft | None = None) -> None:
         """Acknowledges all messages up to one. Raises ClientError on Shared and Key_Shared subscriptions."""
@@ -272,9 +288,7 @@ class TopicConsumer:
 
     async def acknowledged(self) -> None:
         """Sends what is pending and waits until the broker has stored it. Raises ConnectionLost, Refused."""
-        if self._receipt is None:
-            self._receipt = self._parts.home.loop.create_task(self._stored_acks())
-        await asyncio.shield(self._receipt)
+        await asyncio.shield(self._storing())
 
     async def acknowledge_in(self, txn: TxnId, message: Message | MessageId, *, cumulative: bool) -> None:
         """Acknowledges in a transaction; returns once the broker holds it. Raises TransactionConflict,
@@ -297,7 +311,8 @@ class TopicConsumer:
             txnid_least_bits=txn.least,
         )
         await self._request(BaseCommand.ACK, ack=command)
-        self.discard_redelivery(entry.ids[0])
+        if not entry.batch_size:
+            self.discard_redelivery(entry.ids[0])
 
     def negative_acknowledge(self, entry: EntryLeft, redelivery_count: int) -> None:
         """Asks for an entry again after the delay of the consumer."""
@@ -390,8 +405,7 @@ class TopicConsumer:
             if timer is not None:
                 timer.cancel()
         await self._session.close()
-        if self._receipt is not None:
-            await asyncio.gather(self._receipt, return_exceptions=True)
+        await asyncio.gather(*self._receipts, return_exceptions=True)
         connection = self._session.take_connection()
         if connection is None:
             return
@@ -419,12 +433,17 @@ class TopicConsumer:
             self._arrived(*self._decoder.messages(delivery))
 
     def on_run(self, run: Run) -> None:
-        first = run.ledger_id, run.first_entry_id
-        number = 0
-        if self.start is None and run.epoch in (-1, self._epoch) and not self._acks.is_acknowledged(first):
+        first, number = (run.ledger_id, run.first_entry_id), 0
+        if (
+            self.start is None
+            and run.epoch in (-1, self._epoch)
+            and self._newest < first
+            and not self._acks.is_acknowledged(first)
+        ):
             found = self._decoder.plain_messages(run)
             number = len(found)
             if found:
+                self._newest = found[-1].entry.ids[0]
                 self._asked = False
                 self._sink.on_messages(found)
         for delivery in run.deliveries(number):
@@ -435,14 +454,19 @@ class TopicConsumer:
         is_asked, self._asked = self._asked, False
         if self._chunks.dropped:
             self._drop_chunks()
-        if found and self._acks.is_acknowledged(found[0].entry.ids[-1]):
-            found = []
-        if found and self.start is not None:
-            found = self._after_start(found)
+        if found and self._has_positions:
+            position = found[0].entry.ids[-1]
+            self._newest = max(self._newest, position)
+            if self._acks.is_acknowledged(position):
+                found = []
+            elif self.start is not None:
+                found = self._after_start(found)
         if found and found[0].encrypted is not None and self._options.crypto_failure == "discard":
             self.acknowledge(found[0])
             found = []
-        if len(found) != counted:
+        if not self._queue_size:
+            self._owed += counted - is_asked
+        elif len(found) != counted:
             self.used(counted - len(found))
         if found:
             self._sink.on_messages(found)
@@ -465,7 +489,7 @@ class TopicConsumer:
 
     async def attach(self, connection: Connection) -> None:
         self._forget_deliveries()
-        self._taken = 0
+        self._taken = self._owed = 0
         connection.consumers[self._id] = self
         subscribe = self._subscribe(connection.protocol_version)
         command = BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
@@ -474,11 +498,13 @@ class TopicConsumer:
         except (OperationTimeout, asyncio.CancelledError):
             connection.write(encode_command(self._close_command()))  # The broker may open it yet.
             raise
+        self._send_acks_on(connection)  # Before the permits, so that what they name does not come again.
         if self._asked:
             self._grant(connection, 1)
-        elif self._queue_size and not self._paused:
+        elif self._paused:
+            self._taken = self._queue_size
+        elif self._queue_size:
             self._grant(connection, self._queue_size)
-        self._send_acks_on(connection)
 
     def detach(self, connection: Connection) -> None:
         connection.consumers.pop(self._id, None)
@@ -601,16 +627,31 @@ class TopicConsumer:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-        if self._session.connection is not None and self._receipt is None:
+        if self._session.connection is None:
+            return  # They are sent as soon as there is one.
+        if self._options.ack_receipts:
+            self._storing()
+        else:
             self._send_acks_on(self._session.connection)
 
     def _send_acks_on(self, connection: Connection) -> None:
         for ack in self._acks.commands(self._id):
             connection.write(encode_command(BaseCommand(type=BaseCommand.ACK, ack=ack)))
 
+    def _storing(self) -> asyncio.Task[None]:
+        """Returns the task that sends what is pending by the end of this turn of the loop, and waits for the
+        receipts: those of the same turn go together.
+        """
+        if self._receipt is None:
+            self._receipt = task = self._parts.home.loop.create_task(self._stored_acks())
+            self._receipts.add(task)
+            task.add_done_callback(self._receipts.discard)
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._receipt
+
     async def _stored_acks(self) -> None:
+        self._receipt = None  # What is acknowledged from now on is not among them.
         try:
-            await asyncio.sleep(0)  # Those of the same turn of the loop go together.
             connection = self._connected()
             commands = self._acks.commands(self._id)
             timeout_s = self._parts.options.operation_timeout_s
@@ -621,8 +662,6 @@ class TopicConsumer:
         except BaseExceptionGroup as errors:
             self._acks.forget_cumulative()
             raise errors.exceptions[0] from None
-        finally:
-            self._receipt = None
 
     def _schedule_redelivery(self) -> None:
         due = self._nacks.due_at

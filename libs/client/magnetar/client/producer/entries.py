@@ -105,13 +105,14 @@ class EntryEncoder:
         publish_time_ms: int,
     ) -> bytes:
         """Encodes a batch of messages that are encoded already; `first` is the one that gives the batch its
-        key.
+        key. Without a range of sequence ids, both are the same.
 
         Raises ClientError if the codec's package is missing.
         """
         count = len(parts)
-        metadata = MessageMetadata(num_messages_in_batch=count, highest_sequence_id=highest_sequence_id)
-        send = CommandSend(num_messages=count, highest_sequence_id=highest_sequence_id)
+        metadata, send = MessageMetadata(num_messages_in_batch=count), CommandSend(num_messages=count)
+        if highest_sequence_id != sequence_id:
+            metadata.highest_sequence_id = send.highest_sequence_id = highest_sequence_id
         _add_entry_fields(metadata, send, first)
         payload = self._packed(metadata, b"".join(parts))
         return self._frame(sequence_id, publish_time_ms, metadata.SerializePartialToString(), payload, send)

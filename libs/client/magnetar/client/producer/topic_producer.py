@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable
-from functools import partial
 from typing import Final
 
 from magnetar.client.connection.connection import Connection
@@ -184,21 +183,16 @@ class TopicProducer:
         size = len(message.payload)
         if size > self._message_bytes_max and not options.chunking and options.compression == "none":
             raise self._too_large(size)
-        self._parts.memory.take(size)
         if sequence_id is None:
             sequence_id = self._next_sequence_id
-        self._next_sequence_id = sequence_id + 1
-        self._messages += 1
         batching = options.batching
         if batching is None or message.deliver_at_ms or size > self._single_bytes_max:
-            if self._batches:
-                self.flush_batches()
-            if size > self._single_bytes_max:
-                self._send_chunks(message, sequence_id, done, size)
-            else:
-                frame = self._encoder.single(message, sequence_id, int(time.time() * 1_000))
-                self._send(PendingEntry(sequence_id, frame, [done], size, 0.0))
+            self._add_alone(message, done, sequence_id, size)
             return sequence_id
+        part = single_in_batch(message, sequence_id)  # It may raise, so nothing is counted before.
+        self._parts.memory.take(size)
+        self._next_sequence_id = sequence_id + 1
+        self._messages += 1
         kind: Hashable = None
         if not message.is_plain or batching.by_key:
             kind = (
@@ -208,23 +202,42 @@ class TopicProducer:
                 (message.ordering_key or message.key) if batching.by_key else None,
             )
         batch = self._batches.get(kind)
-        if batch is not None and batch.byte_length + size > batching.max_bytes:
-            self._send_batch(self._batches.pop(kind))
+        if batch is not None and batch.byte_length + len(part) > self._batch_bytes_max:
+            self.flush_batches()
             batch = None
         if batch is None:
             if self._batches and not batching.by_key:
                 self.flush_batches()
             batch = self._batches[kind] = _Batch(message, sequence_id)
             self._schedule_flush()
-        part = single_in_batch(message, sequence_id)
         batch.parts.append(part)
         batch.done.append(done)
         batch.byte_length += len(part)
         batch.taken_bytes += size
         batch.last_sequence_id = sequence_id
         if len(batch.parts) >= batching.max_messages:
-            self._send_batch(self._batches.pop(kind))
+            self.flush_batches()
         return sequence_id
+
+    def _add_alone(self, message: Outgoing, done: OnSent | None, sequence_id: int, size: int) -> None:
+        """Publishes a message as an entry of its own, or as several."""
+        encoder = self._encoder
+        assert encoder is not None
+        self._parts.memory.take(size)
+        if self._batches:
+            self.flush_batches()
+        self._messages += 1
+        try:
+            if size > self._single_bytes_max:
+                self._send_chunks(message, sequence_id, done, size)
+            else:
+                frame = encoder.single(message, sequence_id, int(time.time() * 1_000))
+                self._send(PendingEntry(sequence_id, frame, [done], size, 0.0))
+        except BaseException:
+            self._messages -= 1
+            self._parts.memory.release(size)
+            raise
+        self._next_sequence_id = sequence_id + 1
 
     def add_plain(self, payload: bytes, done: OnSent | None) -> bool:
         """Adds a message that has only a payload to the batch that waits; returns False where it does not go
@@ -250,25 +263,25 @@ class TopicProducer:
         batch.taken_bytes += size
         batch.last_sequence_id = sequence_id
         if len(batch.parts) >= self._batch_messages_max:
-            self._send_batch(self._batches.pop(None))
+            self.flush_batches()
         return True
 
     def flush_batches(self) -> None:
-        """Sends the batches that are not full, in the order of their first messages."""
+        """Sends all batches, in the order of their last messages: brokers that drop duplicates drop what
+        comes after a higher sequence id.
+        """
         if self._batch_timer is not None:
             self._batch_timer.cancel()
             self._batch_timer = None
         batches, self._batches = self._batches, {}
-        for batch in sorted(batches.values(), key=lambda each: each.sequence_id):
-            self._send_batch(batch)
+        for batch in sorted(batches.values(), key=lambda each: each.last_sequence_id):
+            self._send_batch(batch, is_interleaved=len(batches) > 1)
 
     async def idle(self) -> None:
         """Sends what waits, and returns once every message is stored or failed."""
         self.flush_batches()
         while self._messages:
-            waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
-            self._idle_callbacks.append(waiting)
-            await waiting
+            await self._woken_from(self._idle_callbacks)
 
     async def room(self) -> None:
         """Waits until a message may be added. Raises the error with which it ended."""
@@ -279,11 +292,9 @@ class TopicProducer:
                 await connection.writable()
                 continue
             self.flush_batches()
-            waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
-            self._room_waiters.append(waiting)
             if self._messages < self._options.max_pending_messages:
-                self._parts.memory.when_released(partial(_wake, [waiting]))
-            await waiting
+                self._parts.memory.when_released(self, self._memory_released)
+            await self._woken_from(self._room_waiters)
 
     async def close(self, error: ClientError) -> None:
         """Closes it; messages that are unconfirmed fail with `error`."""
@@ -291,8 +302,8 @@ class TopicProducer:
             self._batch_timer.cancel()
         if self._timeout is not None:
             self._timeout.cancel()
-        self._fail_pending(error)
         await self._session.close()
+        self._fail_pending(error)  # Once it is closed: a callback may send again.
         connection = self._session.take_connection()
         if connection is None:
             return
@@ -332,7 +343,7 @@ class TopicProducer:
                 )
             return
         if entry.done:
-            last = sequence_id + len(entry.done) - 1
+            last = max(sequence_id, entry.last_sequence_id)
             if last > self.last_sequence_id:
                 self.last_sequence_id = last
         self._released(entry)
@@ -401,6 +412,8 @@ class TopicProducer:
             self._next_sequence_id = max(self._next_sequence_id, found.last_sequence_id + 1)
         self._encoder.schema_version = found.schema_version if self._schema is not None else b""
         self._message_bytes_max = self._single_bytes_max = connection.message_bytes_max
+        if options.batching is not None:
+            self._batch_bytes_max = min(options.batching.max_bytes, self._message_bytes_max)
         if options.chunking and options.chunk_bytes_max:
             self._single_bytes_max = min(self._message_bytes_max, options.chunk_bytes_max)
         for frame in self._pending.frames():
@@ -427,29 +440,33 @@ class TopicProducer:
         """Sends a message that is larger than the broker takes: in chunks, unless compression suffices."""
         encoder, options = self._encoder, self._options
         assert encoder is not None
-        chunk_bytes = self._message_bytes_max - CHUNK_METADATA_BYTES - _properties_bytes(message)
+        chunk_bytes = self._message_bytes_max
+        if options.chunking:
+            chunk_bytes -= CHUNK_METADATA_BYTES + _properties_bytes(message)
         if options.chunk_bytes_max:
             chunk_bytes = min(chunk_bytes, options.chunk_bytes_max)
         uuid, now_ms = f"{self.name}-{sequence_id}", int(time.time() * 1_000)
         frames = encoder.chunks(message, sequence_id, now_ms, max(chunk_bytes, 1), uuid)
         if len(frames) > 1 and not options.chunking:
-            self._messages -= 1
-            self._parts.memory.release(size)
             raise self._too_large(size)
         for frame in frames[:-1]:
             self._send(PendingEntry(sequence_id, frame, [], 0, 0.0))
         self._send(PendingEntry(sequence_id, frames[-1], [done], size, 0.0))
 
-    def _send_batch(self, batch: _Batch) -> None:
+    def _send_batch(self, batch: _Batch, *, is_interleaved: bool) -> None:
+        """Sends a batch; one whose sequence ids lie between those of others has the last of them as its only
+        one, as Java's batches by key.
+        """
         encoder = self._encoder
         assert encoder is not None
         now_ms = int(time.time() * 1_000)
-        first, count = batch.first, len(batch.parts)
+        first, count, last = batch.first, len(batch.parts), batch.last_sequence_id
+        sequence_id = last if is_interleaved else batch.sequence_id
         if count == 1:
-            frame = encoder.single(first, batch.sequence_id, now_ms)
+            frame = encoder.single(first, sequence_id, now_ms)
         else:
-            frame = encoder.batch(batch.parts, first, batch.sequence_id, batch.last_sequence_id, now_ms)
-        self._send(PendingEntry(batch.sequence_id, frame, batch.done, batch.taken_bytes, 0.0, count > 1))
+            frame = encoder.batch(batch.parts, first, sequence_id, last, now_ms)
+        self._send(PendingEntry(sequence_id, frame, batch.done, batch.taken_bytes, 0.0, count > 1, last))
 
     def _send(self, entry: PendingEntry) -> None:
         loop = self._parts.home.loop
@@ -478,12 +495,26 @@ class TopicProducer:
             f"{self.topic}: no receipt within {limit_s:g} s; the message may be stored or not. Is the broker "
             "reachable? A longer send_timeout_s waits for it"
         )
-        for entry in self._pending.expire(loop.time() - limit_s, error):
+        for entry in self._pending.expire(loop.time(), limit_s, error):
             self._released(entry)
         oldest = self._pending.oldest_sent_at
         self._timeout = None
         if oldest is not None:
             self._timeout = loop.call_at(oldest + limit_s, self._expire)
+
+    async def _woken_from(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
+        waiters.append(waiting)
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            if waiting in waiters:
+                waiters.remove(waiting)
+            raise
+
+    def _memory_released(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        _wake(waiters)
 
     def _released(self, entry: PendingEntry) -> None:
         self._messages -= len(entry.done)
