@@ -1,4 +1,4 @@
-"""A consumer of a pattern is told of topics by a broker, or looks for them itself where brokers do not tell."""
+"""A consumer of a pattern is told of topics by a broker, or looks for them where brokers do not tell."""
 
 from __future__ import annotations
 
