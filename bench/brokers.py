@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from magnetar.testing.free_ports import free_ports
+
 from bench.connection import Connection, Refused
 from bench.frames import FIRST_SEQUENCE_ID, SendTemplate
 from bench.jars import fetch_jars, jars_directory, version_in
 from bench.target import Target, new_topic
 from tests.integration.harness import Endpoint, StandaloneServer, temporary_directory
-from tools.free_ports import free_ports
 
 MAGNETAR: Final = "Magnetar"
 APACHE_PULSAR: Final = "Apache Pulsar"

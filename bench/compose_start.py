@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from statistics import median
 
 import pulsar
+from magnetar.testing.free_ports import free_ports
 
 from bench.target import report
 from tools.compose import Compose, ComposeFailed, have_images
 from tools.deploy_setup import compose_command
-from tools.free_ports import free_ports
 from tools.images.docker import Docker, DockerFailed, DockerUnavailable
 from tools.images.stand_ins import NoStandIn
 from tools.images.targets import NotPinned

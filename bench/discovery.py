@@ -19,6 +19,7 @@ from typing import Final, cast
 
 import uvloop
 from magnetar.common.wire import commands
+from magnetar.testing.free_ports import free_ports
 
 from bench.figures import percentile
 from bench.footprint import idle
@@ -27,7 +28,6 @@ from bench.target import Target, report
 from tests.cluster.discovery_process import DiscoveryProcess, pretend
 from tests.etcd_server import EtcdServer
 from tests.integration.harness import Endpoint, temporary_directory
-from tools.free_ports import free_ports
 
 BROKER: Final = "bench:8080"
 TOPICS: Final = 10_000

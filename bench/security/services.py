@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from magnetar.common.security.certificates import Authority
+from magnetar.testing.free_ports import free_ports
 
 from bench.brokers import APACHE_PULSAR, MAGNETAR, ApachePulsar, Broker, Magnetar, first_acknowledgement
 from bench.connection import ANSWER_SECONDS_MAX
 from bench.target import Target
 from tests.integration.harness import temporary_directory
-from tools.free_ports import free_ports
 
 HOST: Final = "127.0.0.1"
 _NO_LIMIT: Final = "1000000"

@@ -21,11 +21,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from magnetar.testing.free_ports import free_ports
+
 from bench.jars import fetch_jars, version_in
 from bench.storage.appends import SETTLE_S, WARM_S, AppendLoad
 from bench.storage.procfs import cpu_seconds
 from tests.integration.harness import spawn
-from tools.free_ports import free_ports
 
 SOURCES: Final = Path(__file__).parents[1] / "bookkeeper"
 START_SECONDS_MAX: Final = 240.0

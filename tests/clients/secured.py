@@ -19,6 +19,7 @@ from typing import Final
 import jwt
 from magnetar.common.security.authentication.apr1 import apr1
 from magnetar.common.security.certificates import Authority
+from magnetar.testing.free_ports import free_ports
 
 from bench.brokers import ApachePulsar
 from tests.clients.catalogue import Scenario
@@ -28,7 +29,6 @@ from tests.clients.security_catalogue import AUDIENCE, SECURITY_SCENARIOS, USER
 from tests.clients.token_issuer import TokenIssuer, serving
 from tests.clients.verdicts import Outcome, Verdict
 from tests.integration.harness import StandaloneServer, eventually
-from tools.free_ports import free_ports
 
 CLIENT_ID: Final = "reporting"
 ADMIN: Final = "admin"

@@ -16,9 +16,9 @@ import jwt
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
+from magnetar.testing.free_ports import free_ports
 
 from tests.clients.second_address import START_SECONDS_MAX, loop_in_a_thread
-from tools.free_ports import free_ports
 
 KEY_ID = "first"
 LIFETIME_S = 3600

@@ -12,10 +12,10 @@ from magnetar.common.metadata.store import MetadataStore, Op, Put
 from magnetar.common.metadata.values import BrokerRegistration, BundleOwner, Namespace, encode
 from magnetar.common.naming.bundle_range import split_ring
 from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.testing.free_ports import free_ports
 
 from tests.cluster.processes import CLUSTER_NAME
 from tests.integration.harness import HERE, Endpoint, MagnetarProcess, Place
-from tools.free_ports import free_ports
 
 KEYS = Keys(CLUSTER_NAME)
 BUNDLES = 4

@@ -17,9 +17,10 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from magnetar.testing.free_ports import free_ports
+
 from tests.etcd_server import EtcdServer
 from tests.integration.harness import HERE, MagnetarProcess, Place, free_endpoint
-from tools.free_ports import free_ports
 
 CLUSTER_NAME = "test"
 

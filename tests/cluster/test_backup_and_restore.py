@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pulsar
 import pytest
+from magnetar.testing import standalone
 
 from tests.cluster.conftest import NewCluster
 from tests.cluster.processes import CLUSTER_NAME, Cluster
@@ -25,7 +26,6 @@ from tests.cluster.test_faults_bookies import QUICK
 from tests.integration.harness import (
     Endpoint,
     MagnetarProcess,
-    StandaloneServer,
     eventually,
     magnetar_command,
 )
@@ -283,24 +283,19 @@ def test_no_broker_acknowledges_after_etcd_came_back_empty(new_cluster: NewClust
 @pytest.mark.full
 def test_a_standalone_s_directory_is_copied_while_it_is_stopped(tmp_path: Path) -> None:
     """Its metadata and its ledgers go together: one without the other is refused."""
-    (tmp_path / "server").mkdir()
-    server = StandaloneServer(tmp_path / "server")
-    try:
-        server.start()
-        with client_of(server.endpoint) as client:
+    with standalone() as server:
+        endpoint = Endpoint(server.service_url, server.admin_url)
+        with client_of(endpoint) as client:
             confirmed = publish(client, OLD, 0, 19)
-        server.stop()
+        assert server.stop() == 0
         shutil.copytree(server.data_dir, tmp_path / "backup")
         server.start()
-        with client_of(server.endpoint) as client:
+        with client_of(endpoint) as client:
             publish(client, OLD, 20, 29)
-        server.stop()
+        assert server.stop() == 0
         shutil.rmtree(server.data_dir)
         shutil.copytree(tmp_path / "backup", server.data_dir)
         server.start()
-        with client_of(server.endpoint) as client:
+        with client_of(endpoint) as client:
             assert read_all(client, OLD) == confirmed
             assert len(publish(client, OLD, 20, 24)) == 5
-        server.stop()
-    finally:
-        server.kill()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pulsar
 import pytest
+from magnetar.testing.free_ports import free_ports
 
 from tests.cluster.conftest import NewCluster
 from tests.cluster.discovery_process import DiscoveryProcess
 from tests.cluster.processes import CLUSTER_NAME, Cluster
 from tests.integration.harness import magnetar_command
-from tools.free_ports import free_ports
 
 PROVIDERS = ",".join(
     f"org.apache.pulsar.broker.authentication.AuthenticationProvider{each}" for each in ("Tls", "Token")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pulsar
 import pytest
 from magnetar.common.security.certificates import Authority
+from magnetar.testing.free_ports import free_ports
 
 from tests.cluster.conftest import NewCluster
 from tests.cluster.processes import BrokerProcess
 from tests.integration.harness import eventually
 from tests.integration.rest import Rest
-from tools.free_ports import free_ports
 
 NAMESPACE = "public/default"
 

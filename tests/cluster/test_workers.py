@@ -13,6 +13,7 @@ from contextlib import closing
 
 import pulsar
 import pytest
+from magnetar.testing.free_ports import free_run
 
 from tests.cluster.conftest import NewCluster
 from tests.cluster.processes import CLUSTER_NAME
@@ -21,7 +22,6 @@ from tests.integration.clients import publish, receive
 from tests.integration.harness import Endpoint, MagnetarProcess, eventually, gone
 from tests.integration.raw.transcript import numbered
 from tests.integration.rest import Rest
-from tools.free_ports import free_run
 
 ONE_COPY = {
     "managedLedgerDefaultEnsembleSize": "1",

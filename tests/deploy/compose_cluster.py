@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Final
 
 import pytest
+from magnetar.testing.free_ports import free_ports
 from testcontainers.compose import DockerCompose
 
 from tools.compose import ROOT, Compose, ComposeFailed, have_images
 from tools.deploy_setup import compose_command
-from tools.free_ports import free_ports
 from tools.images.docker import Docker, DockerFailed, DockerUnavailable
 from tools.images.stand_ins import NoStandIn
 from tools.images.targets import image_name

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from magnetar.testing.free_ports import free_ports
 
 from tests.integration.harness import LOG_TAIL_BYTES, eventually, launched, spawn
 from tools.deploy_setup import prometheus_program
-from tools.free_ports import free_ports
 
 SCRAPE_EVERY_S: Final = 1
 START_SECONDS_MAX: Final = 60.0

@@ -17,11 +17,11 @@ from typing import Any, Final
 import pytest
 from magnetar.bookie.config import BookieConfig
 from magnetar.common.config.loader import describe, load
+from magnetar.testing.free_ports import free_ports
 
 from tests.certificates import Authority
 from tests.deploy.json_server import Answer, serving
 from tools.chart.values_file import CHART
-from tools.free_ports import free_ports
 
 SECONDS_MAX: Final = 60.0
 NODE: Final = "node-1"

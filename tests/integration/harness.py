@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
-from tools.free_ports import free_ports
+from magnetar.testing.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE_URL_VARIABLE = "MAGNETAR_TEST_SERVICE_URL"

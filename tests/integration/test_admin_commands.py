@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 from magnetar.cli.admin.namespaces.placement import COMMANDS
 from magnetar.cli.main import main
+from magnetar.testing.free_ports import free_ports
 
 from tests.integration.clients import publish
 from tests.integration.harness import ROOT, Endpoint, magnetar_command
 from tests.integration.rest import Rest
-from tools.free_ports import free_ports
 
 Run = Callable[..., str]
 

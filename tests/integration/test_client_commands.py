@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 from magnetar.cli.main import main
 from magnetar.client import Client
+from magnetar.testing.free_ports import free_ports
 
 from tests.integration.clients import drain, publish, receive
 from tests.integration.conftest import Server
 from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest
-from tools.free_ports import free_ports
 
 Run = Callable[..., Result]
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from magnetar.testing.free_ports import free_ports
 
 from tests.integration.harness import ROOT, StandaloneServer, magnetar_command
-from tools.free_ports import free_ports
 
 PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
 SECTION = "First token in five minutes"

@@ -18,6 +18,7 @@ from pathlib import Path
 import pulsar
 import pytest
 from magnetar.common.security.certificates import Authority, Leaf
+from magnetar.testing.free_ports import free_ports
 
 from tests.integration.harness import (
     StandaloneServer,
@@ -26,7 +27,6 @@ from tests.integration.harness import (
     magnetar_command,
     temporary_directory,
 )
-from tools.free_ports import free_ports
 
 HANDSHAKE_TIMEOUT_S = 2
 

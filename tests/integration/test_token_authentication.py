@@ -14,8 +14,7 @@ from pathlib import Path
 import jwt
 import pulsar
 import pytest
-
-from tests.integration.harness import StandaloneServer
+from magnetar.testing import StandaloneProcess, standalone
 
 SECRET = bytes(range(32))
 
@@ -30,42 +29,46 @@ def token(role: str = "role", **claims: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneServer]:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that hold credentials."""
     directory = tmp_path_factory.mktemp("secure")
     (directory / "secret").write_bytes(SECRET)
     (directory / "htpasswd").write_text(PASSWORD_FILE)
     (directory / "revoked").write_text("{}")
-    server = StandaloneServer(
-        directory,
-        {
-            "authenticationEnabled": "true",
-            "authenticationProviders": (
-                f"{PROVIDERS}.AuthenticationProviderToken,{PROVIDERS}.AuthenticationProviderBasic"
-            ),
-            "tokenSecretKey": f"file://{directory}/secret",
-            "basicAuthConf": str(directory / "htpasswd"),
-            "magnetarTokenRevocations": f"file:{directory}/revoked",
-            "magnetarAuthenticationFilesCheckSeconds": "1",
-            "authenticationRefreshCheckSeconds": "1",
-        },
-    )
-    server.health_url = f"{server.endpoint.http_url}/readyz"
-    try:
-        server.start()
-        yield server
-        server.stop()
-    finally:
-        server.kill()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def magnetar_standalone(directory: Path) -> Iterator[StandaloneProcess]:
+    """Takes the place of the plug-in's, which shows the log of a test that fails."""
+    with standalone(
+        authenticationEnabled=True,
+        authenticationProviders=(
+            f"{PROVIDERS}.AuthenticationProviderToken,{PROVIDERS}.AuthenticationProviderBasic"
+        ),
+        tokenSecretKey=f"file://{directory}/secret",
+        basicAuthConf=str(directory / "htpasswd"),
+        magnetarTokenRevocations=f"file:{directory}/revoked",
+        magnetarAuthenticationFilesCheckSeconds=1,
+        authenticationRefreshCheckSeconds=1,
+    ) as process:
+        yield process
+        assert process.stop() == 0
 
 
 @pytest.fixture
-def connect(server: StandaloneServer) -> Iterator[Callable[..., pulsar.Client]]:
+def server(magnetar_standalone: StandaloneProcess) -> StandaloneProcess:
+    return magnetar_standalone
+
+
+@pytest.fixture
+def connect(server: StandaloneProcess) -> Iterator[Callable[..., pulsar.Client]]:
     """Makes clients, which are closed at the end."""
     made: list[pulsar.Client] = []
 
     def act(authentication: object = None) -> pulsar.Client:
         client = pulsar.Client(
-            server.endpoint.service_url,
+            server.service_url,
             authentication=authentication,
             operation_timeout_seconds=5,
             logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
@@ -79,9 +82,9 @@ def connect(server: StandaloneServer) -> Iterator[Callable[..., pulsar.Client]]:
 
 
 def status_of(
-    server: StandaloneServer, path: str, headers: Mapping[str, str] | None = None
+    server: StandaloneProcess, path: str, headers: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    request = urllib.request.Request(f"{server.endpoint.http_url}{path}", headers=dict(headers or {}))
+    request = urllib.request.Request(f"{server.admin_url}{path}", headers=dict(headers or {}))
     try:
         with urllib.request.urlopen(request, timeout=10) as response:
             return response.status, response.read().decode()
@@ -122,7 +125,7 @@ def test_clients_without_an_acceptable_credential_are_refused(
         client.create_producer("persistent://public/default/refused")
 
 
-def test_http_asks_for_credentials_except_for_health_and_metrics(server: StandaloneServer) -> None:
+def test_http_asks_for_credentials_except_for_health_and_metrics(server: StandaloneProcess) -> None:
     path = "/admin/v2/clusters"
     assert status_of(server, path) == (401, '{"reason": "Authentication required"}')
     assert status_of(server, "/admin/v2/nothing") == (401, '{"reason": "Authentication required"}')
@@ -138,7 +141,7 @@ def test_http_asks_for_credentials_except_for_health_and_metrics(server: Standal
 
 @pytest.mark.full
 def test_a_token_that_expires_is_renewed_without_a_reconnection(
-    server: StandaloneServer, connect: Callable[..., pulsar.Client]
+    server: StandaloneProcess, connect: Callable[..., pulsar.Client]
 ) -> None:
     given: list[str] = []
 
@@ -155,20 +158,20 @@ def test_a_token_that_expires_is_renewed_without_a_reconnection(
         time.sleep(0.2)
     assert len(given) >= known + 2, "the broker asked for fresh credentials"
     producer.send(b"last")
-    assert "did not answer AuthChallenge" not in server.log_path.read_text()
+    assert "did not answer AuthChallenge" not in server.log()
 
 
 def test_a_revoked_token_ends_its_connections_and_no_others(
-    server: StandaloneServer, connect: Callable[..., pulsar.Client]
+    server: StandaloneProcess, directory: Path, connect: Callable[..., pulsar.Client]
 ) -> None:
     topic = "persistent://public/default/revoked"
     revoked = connect(pulsar.AuthenticationToken(token("bad", jti="stolen")))
     kept = connect(pulsar.AuthenticationToken(token("good", jti="fine")))
     revoked_producer, kept_producer = revoked.create_producer(topic), kept.create_producer(topic)
-    (server.directory / "revoked").write_text(json.dumps({"jti": ["stolen"]}))
+    (directory / "revoked").write_text(json.dumps({"jti": ["stolen"]}))
     deadline = time.monotonic() + 10
-    while "its credential was revoked" not in server.log_path.read_text():
-        assert time.monotonic() < deadline, server.log_tail()
+    while "its credential was revoked" not in server.log():
+        assert time.monotonic() < deadline, server.log()
         time.sleep(0.1)
     kept_producer.send(b"still here")
     refused: list[BaseException] = []
@@ -185,9 +188,9 @@ def test_a_revoked_token_ends_its_connections_and_no_others(
     assert sending.is_alive() or refused, "a message of a revoked token was taken"
 
 
-def test_credentials_are_in_no_log(server: StandaloneServer) -> None:
-    text = server.log_path.read_text()
+def test_credentials_are_in_no_log(server: StandaloneProcess, directory: Path) -> None:
+    text = server.log()
     assert "authentication failed" in text
     assert "correct-horse" not in text
     assert token()[:40] not in text
-    assert Path(server.directory / "secret").read_bytes() == SECRET
+    assert (directory / "secret").read_bytes() == SECRET

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from tools.free_ports import free_ports
+from magnetar.testing.free_ports import free_ports
 
 _PAUSE_SECONDS: Final = 0.3
 """Before the next try: the pod behind a service may just be replaced."""

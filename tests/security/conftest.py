@@ -17,9 +17,9 @@ import jwt
 import pulsar
 import pytest
 from magnetar.common.security.certificates import Authority
+from magnetar.testing.free_ports import free_ports
 
 from tests.integration.harness import StandaloneServer
-from tools.free_ports import free_ports
 
 SECRET = bytes(range(32))
 PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"

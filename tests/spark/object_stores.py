@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
+from magnetar.testing.free_ports import free_ports
 from moto.server import ThreadedMotoServer
-
-from tools.free_ports import free_ports
 
 REGION = "us-east-1"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pulsar
+from magnetar.testing.free_ports import free_ports
 
 from tests.integration.harness import Endpoint, StandaloneServer
 from tests.integration.rest import Rest
-from tools.free_ports import free_ports
 
 SETTINGS: Final = {
     "defaultRetentionTimeInMinutes": "-1",

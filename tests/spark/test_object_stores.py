@@ -16,9 +16,9 @@ from magnetar.ledger.cold.objects import (
     ObjectStoreUnavailable,
     open_store,
 )
+from magnetar.testing.free_ports import free_ports
 
 from tests.spark.object_stores import S3, s3_server
-from tools.free_ports import free_ports
 
 MB = 1 << 20
 

@@ -22,6 +22,7 @@ from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.common.offload.offload_pb2 import COMPLETE, RUNNING, WANTED, Ledger
 from magnetar.ledger.cold.objects import open_store
 from magnetar.spark.offload.command import main
+from magnetar.testing.free_ports import free_ports
 from pyspark.sql import SparkSession
 
 from tests.cluster.processes import Cluster
@@ -40,7 +41,6 @@ from tests.spark.offload_runs import (
     unnamed,
 )
 from tests.spark.servers import SETTINGS, SparkServer, close_ledgers, publish, pulsar_client, read_all
-from tools.free_ports import free_ports
 
 MESSAGES = 600
 SENT = [f"message {number}".encode() for number in range(MESSAGES)]

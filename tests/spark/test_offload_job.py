@@ -19,6 +19,7 @@ from magnetar.ledger.cold.objects import open_store
 from magnetar.spark.ledgers.ledger_source import LedgerSource, ServiceAddress
 from magnetar.spark.offload.spark_tasks import SparkTasks
 from magnetar.spark.offload.tasks import PartTask, Stopped, TasksFailed
+from magnetar.testing.free_ports import free_ports
 from pyspark.sql import SparkSession
 
 from tests.integration.harness import magnetar_command
@@ -37,7 +38,6 @@ from tests.spark.offload_runs import (
     unnamed,
 )
 from tests.spark.servers import SparkServer, close_ledgers, publish, read_all
-from tools.free_ports import free_ports
 
 MESSAGES = 3_000
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import magnetar.spark
 import pytest
 from magnetar.common.offload.offload_client import OffloadChannel
+from magnetar.testing.free_ports import free_ports
 from pyspark.sql import SparkSession
 
 from tests.cluster.processes import Cluster
 from tests.integration.rest import Rest
 from tests.spark.servers import SETTINGS, close_ledgers, publish, pulsar_client
-from tools.free_ports import free_ports
 
 MESSAGES = 300
 

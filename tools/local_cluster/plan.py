@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tools.free_ports import free_run
-from tools.free_ports import take as take_port
+from magnetar.testing.free_ports import free_run
+from magnetar.testing.free_ports import take as take_port
 
 CLUSTER_NAME: Final = "local"
 HOST: Final = "127.0.0.1"

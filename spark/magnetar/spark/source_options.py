@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias, cast
 
-from magnetar.client.client import ClientOptions
 from magnetar.client.encryption import CryptoFailure
+from magnetar.client.options import ClientOptions
 from magnetar.common.errors import InvalidName, MagnetarError
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.offload.service_url import parse_service_url
+from magnetar.spark.client_options import client_options
 from magnetar.spark.ledgers.ledger_source import ServiceAddress
 from magnetar.spark.message_ids import MessageAt, parse_message_id
 
@@ -122,11 +122,9 @@ class SourceOptions:
 
     def client_options(self) -> ClientOptions:
         """Return the client options; called where they are used, so that the environment there counts."""
-        token = self.auth_token or os.environ.get("MAGNETAR_TOKEN", "")
-        return ClientOptions(
-            service_url=self.service_url,
-            auth_method="token" if token else "",
-            auth_data=token.encode(),
+        return client_options(
+            self.service_url,
+            token=self.auth_token,
             trust_certs_file=self.tls_trust_certs_file,
             allow_insecure=self.tls_allow_insecure,
         )

@@ -35,7 +35,7 @@ class Lacks(Exception):
 
 
 class Scene:
-    """What one scenario gets: its client, its topics, the service's ear."""
+    """The surroundings of one scenario: its client, its topics, the service's ear."""
 
     def __init__(self, url: str, prefix: str, keys: Path, name: str, protocol: TextIO) -> None:
         self.url = url
@@ -58,7 +58,7 @@ class Scene:
     async def ask(self, verb: str, *arguments: object) -> str:
         """Have the service do something, and return the answer's value; RuntimeError if it could not."""
         print("ask", verb, *arguments, sep="\t", file=self._protocol, flush=True)
-        line = await asyncio.to_thread(sys.stdin.readline)
+        line: str = await asyncio.to_thread(sys.stdin.readline)
         answer, _, value = line.rstrip("\n").partition("\t")
         if answer != "done":
             raise RuntimeError(f"the harness could not {verb} {arguments}: {value or 'no answer'}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.client.connection.frames import Delivery
+from magnetar.client.connection.frames import Delivery, parse_entry
 from magnetar.client.consumer.consumer import Consumer
 from magnetar.client.consumer.options import ConsumerOptions
 from magnetar.client.consumer.topic_consumer import TopicConsumer
@@ -61,5 +61,5 @@ class Attached:
         """Deliver the next entry; `fields` are those of its metadata."""
         metadata = MessageMetadata(producer_name="p", sequence_id=self._entries, publish_time=1, **fields)
         body = encode_entry(metadata.SerializeToString(), payload)
-        self.topic.on_message(Delivery(1, 1, self._entries, 0, (), epoch, body))
+        self.topic.on_message(Delivery(1, 1, self._entries, 0, (), epoch, parse_entry(body)))
         self._entries += 1

@@ -33,7 +33,9 @@ def test_the_key_of_a_message_is_that_of_its_value_where_the_schema_says_so() ->
         schema = AutoConsume()
         attached = Attached(schema=schema)
         await attached.attach()
-        schema.add_version(VERSION, KeyValue(String(), Int64(), "SEPARATED").info)
+        info = KeyValue(String(), Int64(), "SEPARATED").info
+        assert info is not None
+        schema.add_version(VERSION, info)
         key = base64.b64encode(b"k").decode()
         attached.deliver(
             Int64().encode(7), partition_key=key, partition_key_b64_encoded=True, schema_version=VERSION

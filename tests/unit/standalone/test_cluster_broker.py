@@ -21,8 +21,7 @@ from magnetar.standalone import cluster_broker
 from magnetar.standalone.cluster_broker import ClusterBroker
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.start_error import CannotStart
-
-from tools.free_ports import free_ports
+from magnetar.testing.free_ports import free_ports
 
 
 def start(*overrides: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import resource
 import sys
+import weakref
 
 import pytest
 from magnetar.standalone import process
@@ -44,6 +46,40 @@ def test_loaded_objects_are_frozen_and_collections_are_rare() -> None:
         process.freeze_what_is_loaded()
         assert gc.get_freeze_count() > 10_000
         assert gc.get_threshold() == process.GC_THRESHOLD
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def test_nothing_is_collected_while_modules_load_and_they_are_frozen_then() -> None:
+    try:
+        with process.loading():
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        with pytest.raises(ModuleNotFoundError), process.loading():
+            importlib.import_module("magnetar.missing")
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def test_what_loading_left_behind_is_collected_after_the_start() -> None:
+    class Cycle:
+        """Garbage that refers to itself."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+    before = gc.get_threshold()
+    try:
+        with process.loading():
+            garbage = weakref.ref(Cycle())
+        gc.collect()
+        assert garbage() is not None, "frozen"
+        process.freeze_what_is_loaded()
+        assert garbage() is None
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)

@@ -9,8 +9,7 @@ import urllib.request
 
 import uvloop
 from magnetar.standalone.startup_pages import NoBrokerYet
-
-from tools.free_ports import free_ports
+from magnetar.testing.free_ports import free_ports
 
 # uvloop opens a pipe with its first loop and keeps it for the process: before any test counts descriptors.
 uvloop.run(asyncio.sleep(0))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from magnetar.cli.servers.options import run_service, service_options
 from magnetar.cli.structlog_import import load_structlog_without_rich
+from magnetar.standalone.process import loading
 
 
 @click.command()
@@ -25,9 +26,10 @@ def standalone(data_dir: Path, **options: Any) -> None:
     Clients connect to pulsar://127.0.0.1:6650; HTTP is on port 8080; offload jobs and Spark connect to port
     6750.
     """
-    load_structlog_without_rich()
-    from magnetar.standalone.config import StandaloneConfig
-    from magnetar.standalone.standalone import Standalone
+    with loading():
+        load_structlog_without_rich()
+        from magnetar.standalone.config import StandaloneConfig
+        from magnetar.standalone.standalone import Standalone
 
     run_service(
         "standalone", StandaloneConfig, lambda config: Standalone(config, data_dir.absolute()), options
@@ -51,26 +53,30 @@ def broker(workers: int, worker: int | None, **options: Any) -> None:
     Requires clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP is on port 8080; other
     brokers and discoveries connect to port 6750. The brokers of a cluster share its topics.
     """
-    load_structlog_without_rich()
     if workers > 1 or worker is not None:
         _run_workers(workers, worker, options)
-    from magnetar.standalone.cluster_broker import ClusterBroker
-    from magnetar.standalone.cluster_config import ClusterBrokerConfig
+    with loading():
+        load_structlog_without_rich()
+        from magnetar.standalone.cluster_broker import ClusterBroker
+        from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
     run_service("broker", ClusterBrokerConfig, ClusterBroker, options)
 
 
 def _run_workers(workers: int, worker: int | None, options: dict[str, Any]) -> None:
     """Run the broker processes, or one of them, and end this process."""
-    from magnetar.standalone.cluster_config import ClusterBrokerConfig
+    with loading():
+        load_structlog_without_rich()
+        from magnetar.standalone.cluster_config import ClusterBrokerConfig
+
+        if worker is None:
+            from magnetar.standalone.workers import Workers
+        else:
+            from magnetar.standalone.worker import Worker
 
     if worker is None:
-        from magnetar.standalone.workers import Workers
-
         run_service("broker", ClusterBrokerConfig, lambda config: Workers(config, workers), options)
     else:
-        from magnetar.standalone.worker import Worker
-
         fields = {"worker": worker}
         run_service("broker", ClusterBrokerConfig, lambda config: Worker(config, worker), options, fields)
 
@@ -83,9 +89,10 @@ def bookie(**options: Any) -> None:
     Requires clusterName, metadataServiceUri and, to be reachable from other hosts, advertisedAddress. Brokers
     connect over gRPC to port 3181; HTTP is on port 8000.
     """
-    load_structlog_without_rich()
-    from magnetar.bookie.config import BookieConfig
-    from magnetar.standalone.bookie import BookieProcess
+    with loading():
+        load_structlog_without_rich()
+        from magnetar.bookie.config import BookieConfig
+        from magnetar.standalone.bookie import BookieProcess
 
     run_service("bookie", BookieConfig, BookieProcess, options)
 
@@ -98,8 +105,9 @@ def discovery(**options: Any) -> None:
     Requires clusterName and metadataStoreUrl. Clients connect to port 6650; HTTP on 8080 redirects to
     brokers.
     """
-    load_structlog_without_rich()
-    from magnetar.discovery.config import DiscoveryConfig
-    from magnetar.standalone.discovery import DiscoveryProcess
+    with loading():
+        load_structlog_without_rich()
+        from magnetar.discovery.config import DiscoveryConfig
+        from magnetar.standalone.discovery import DiscoveryProcess
 
     run_service("discovery", DiscoveryConfig, DiscoveryProcess, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,7 @@ class Client:
 
     @property
     def parts(self) -> ClientParts:
-        """What producers and consumers of another kind build on, such as those of Spark's sink."""
+        """The base of producers and consumers of another kind, such as those of Spark's sink."""
         return self._parts
 
     @property
@@ -365,11 +365,16 @@ class Client:
         self._parts.home.check()
         return await self._parts.lookup.topics_matching(TopicPattern.parse(pattern))
 
-    async def close(self) -> None:
-        """Closes producers, after their unconfirmed messages, consumers, readers and connections."""
+    async def close(self, *, flush: bool = True) -> None:
+        """Closes producers, consumers, readers and connections. `flush`: producers wait for their unconfirmed
+        messages first; otherwise these fail with Closed.
+        """
         self._parts.home.check()
-        residents: Iterable[Any] = list(self._parts.residents)
-        await asyncio.gather(*(each.close() for each in residents), return_exceptions=True)
+        closing = [
+            each.close(flush=flush) if isinstance(each, Producer) else each.close()
+            for each in list(self._parts.residents)
+        ]
+        await asyncio.gather(*closing, return_exceptions=True)
         await self._parts.growth.close()
         await self._parts.pool.close()
 
@@ -379,7 +384,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(flush=error is None)
 
 
 class NewTransaction:

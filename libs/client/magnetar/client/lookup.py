@@ -1,4 +1,4 @@
-"""What a client asks brokers about topics: their partitions, owners and schemas, and the topics of a
+"""Questions of a client to brokers about topics: their partitions, owners and schemas, and the topics of a
 namespace.
 """
 
@@ -158,8 +158,7 @@ class Lookup:
             if self._options.listener_name:
                 request.advertised_listener_name = self._options.listener_name
             command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=request)
-            answer = await connection.request(command, topic, self._options.operation_timeout_s)
-            found = answer.lookupTopicResponse
+            found = (await self._request(connection, command, topic)).lookupTopicResponse
             url = found.brokerServiceUrlTls if self._pool.tls else found.brokerServiceUrl
             if found.response == CommandLookupTopicResponse.Connect:
                 if found.proxy_through_service_url:
@@ -195,7 +194,15 @@ class Lookup:
 
     async def _ask(self, command: Any, subject: str) -> BaseCommand:
         async def act() -> BaseCommand:
-            connection = await self._pool.to_service()
-            return await connection.request(command, subject, self._options.operation_timeout_s)
+            return await self._request(await self._pool.to_service(), command, subject)
 
         return await self.patiently(act)
+
+    async def _request(self, connection: Connection, command: BaseCommand, subject: str) -> BaseCommand:
+        """Returns the answer of a broker that could be reached. Raises OwnerUnreachable if it is lost now, so
+        that the next one is asked, Refused, OperationTimeout.
+        """
+        try:
+            return await connection.request(command, subject, self._options.operation_timeout_s)
+        except ConnectionLost as error:
+            raise OwnerUnreachable(str(error)) from error

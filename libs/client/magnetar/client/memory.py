@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from magnetar.client.errors import MemoryLimitReached
 
@@ -16,7 +15,7 @@ class MemoryLimit:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: dict[Hashable, Callable[[], None]] = {}
 
     @property
     def has_room(self) -> bool:
@@ -36,10 +35,10 @@ class MemoryLimit:
         """Counts a message no more, and wakes those that wait for room."""
         self.used_bytes -= byte_length
         if self._waiting and self.has_room:
-            waiting, self._waiting = self._waiting, deque()
-            for wake in waiting:
+            waiting, self._waiting = self._waiting, {}
+            for wake in waiting.values():
                 wake()
 
-    def when_released(self, wake: Callable[[], None]) -> None:
-        """Calls `wake` once when there is room again."""
-        self._waiting.append(wake)
+    def when_released(self, owner: Hashable, wake: Callable[[], None]) -> None:
+        """Calls `wake` once when there is room again; the last one that an owner gave."""
+        self._waiting[owner] = wake

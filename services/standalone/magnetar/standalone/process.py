@@ -8,6 +8,8 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 SWITCH_INTERVAL_S: Final = 20e-6
@@ -47,12 +49,28 @@ def ask_to_stop() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """Load a server's modules without garbage collection, which finds little there and takes a fifth of the
+    start.
+
+    Afterwards they are excluded from collections until `freeze_what_is_loaded`.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def freeze_what_is_loaded() -> None:
     """Exclude all existing objects from garbage collection, after the process has started.
 
     Otherwise each full collection traverses all modules: acknowledgements take 7 to 11 ms at the 99.9th
     percentile, against 0.5 to 2.3 ms with frozen objects.
     """
+    gc.unfreeze()  # `loading` has frozen what importing left behind as well
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)

@@ -31,6 +31,7 @@ from magnetar.ledger.local_store import LocalLedgerStore, open_local_store
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.segment_log.kernel_syncer import system_syncer
+from magnetar.ledger.segment_log.unsynced_writer import UnsyncedWriter
 from magnetar.standalone.broker_front import BrokerFront, ports_in_use
 from magnetar.standalone.config import NO_PORT, StandaloneConfig
 from magnetar.standalone.lazy_grpc import GrpcEdge, LazyGrpc
@@ -105,6 +106,7 @@ class Standalone:
 
     async def _open_storage(self) -> ManagedLedgerContext:
         config, clock, rng = self.config, SystemClock(), random.SystemRandom()
+        loop = asyncio.get_running_loop()
         root = self.data_dir / LEDGERS_DIRECTORY
         root.mkdir(parents=True, exist_ok=True)
         keys = Keys(config.broker.cluster_name)
@@ -121,7 +123,7 @@ class Standalone:
             keys,
             instance_id=instance_id,
             pool=self._pool,
-            syncer=system_syncer(asyncio.get_running_loop(), str(root)),
+            syncer=system_syncer(loop, str(root)) if config.segment_log.sync_data else UnsyncedWriter(loop),
             clock=clock,
             rng=rng,
             config=config.segment_log,

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from magnetar.client.errors import ClientError
-from magnetar.client.transactions import TransactionEnded
+from magnetar.client.errors import ClientError, TransactionEnded
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.spark.sink.commit_log import Decision, TaskCommit
@@ -24,7 +23,7 @@ _TOO_LATE: Final = (
 
 
 class Ends(Protocol):
-    """Ends transactions; `magnetar.client.transactions.Transactions`."""
+    """Ends transactions; `magnetar.client.transactions.coordinators.Coordinators`."""
 
     async def end(self, txn: TxnId, action: Action) -> None: ...
 

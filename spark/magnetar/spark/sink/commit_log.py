@@ -14,18 +14,17 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Final
 
-from magnetar.client.client import PAUSE_S_MAX, Client
-from magnetar.client.consumer import Consumer
-from magnetar.client.errors import ClientError, Refused
-from magnetar.client.messages import Incoming, Outgoing
-from magnetar.client.partition_consumer import ConsumerOptions
-from magnetar.client.partition_producer import ProducerOptions
-from magnetar.client.producer import Producer
+from magnetar.client.back_off import BackOff
+from magnetar.client.client import Client
+from magnetar.client.consumer.consumer import Consumer
+from magnetar.client.errors import ClientError, ConsumerBusy, OperationTimeout
+from magnetar.client.messages import Message
+from magnetar.client.producer.producer import Producer
 from magnetar.common.naming.txn_id import TxnId
-from magnetar.common.wire.pulsar_pb2 import ServerError
 from magnetar.spark.sink.errors import SinkError
 
 SUBSCRIPTION: Final = "spark"
+RETRY_S_MAX: Final = 5.0
 _OPENED_BY: Final = "opened"
 
 
@@ -77,7 +76,7 @@ class Decision:
 class CommitLog:
     """The log of one query, opened by its driver for one batch; on one event loop."""
 
-    def __init__(self, consumer: Consumer, producer: Producer, last: Decision | None) -> None:
+    def __init__(self, consumer: Consumer[bytes], producer: Producer[bytes], last: Decision | None) -> None:
         self._consumer = consumer
         self._producer = producer
         self.last = last
@@ -87,18 +86,21 @@ class CommitLog:
     async def open(client: Client, topic: str, busy_s_max: float) -> CommitLog:
         """Shuts out earlier drivers and reads up to here. Raises ClientError, SinkError."""
         consumer = await _when_free(client, topic, busy_s_max)
-        producer: Producer | None = None
+        producer: Producer[bytes] | None = None
         try:
-            options = ProducerOptions(batching=False, fencing=True)
-            producer = await Producer.open(client, topic, options, lambda tags, entry: None)
+            producer = await client.create_producer(
+                topic,
+                access_mode="exclusive_with_fencing",
+                batching=None,
+                send_timeout_s=0,  # What a decision waits for is bounded by the time for reconnection.
+            )
             me = uuid.uuid4().hex
-            await producer.send(Outgoing(b"", properties={_OPENED_BY: me}))
-            await producer.flush()
-            last = await _read_to(consumer, me, client.options.operation_timeout_s)
+            await producer.send(b"", properties={_OPENED_BY: me})
+            last = await _read_to(consumer, me, client.parts.options.operation_timeout_s)
             return CommitLog(consumer, producer, last)
         except BaseException:
             if producer is not None:
-                await producer.close()
+                await producer.close(flush=False)
             await consumer.close()
             raise
 
@@ -106,47 +108,44 @@ class CommitLog:
         """Appends a decision; it is durable on return. Raises ClientError, also if another driver has opened
         the log since.
         """
-        await self._producer.send(Outgoing(decision.encode()))
-        await self._producer.flush()
+        await self._producer.send(decision.encode())
         self.last = decision
 
     async def close(self) -> None:
-        await self._producer.close()
+        await self._producer.close(flush=False)  # Nothing is on its way but after an error.
         await self._consumer.close()
 
 
-async def _when_free(client: Client, topic: str, busy_s_max: float) -> Consumer:
+async def _when_free(client: Client, topic: str, busy_s_max: float) -> Consumer[bytes]:
     """Subscribes; waits for an earlier driver's subscription to end."""
     loop = asyncio.get_running_loop()
-    deadline, pause = loop.time() + busy_s_max, 0.1
-    options = ConsumerOptions(subscription=SUBSCRIPTION, earliest=True)
+    deadline, pauses = loop.time() + busy_s_max, BackOff(most_s=RETRY_S_MAX)
     while True:
         try:
-            return await Consumer.open(client, [topic], options)
-        except Refused as refused:
-            if refused.code != ServerError.ConsumerBusy or loop.time() + pause > deadline:
+            return await client.subscribe(topic, SUBSCRIPTION, initial_position="earliest")
+        except ConsumerBusy:
+            pause_s = pauses.next_s()
+            if loop.time() + pause_s > deadline:
                 raise
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, PAUSE_S_MAX)
+        await asyncio.sleep(pause_s)
 
 
-async def _read_to(consumer: Consumer, me: str, timeout_s: float) -> Decision | None:
+async def _read_to(consumer: Consumer[bytes], me: str, timeout_s: float) -> Decision | None:
     """Returns the last decision before this driver's own mark; acknowledges what is before it."""
-    kept: Incoming | None = None
+    kept: Message | None = None
     while True:
         try:
-            async with asyncio.timeout(timeout_s):
-                message = await consumer.receive()
-        except TimeoutError:
+            message = await consumer.receive(timeout_s)
+        except OperationTimeout:
             raise ClientError(
                 "the topic of commits was not read to its end in time; run the query again"
             ) from None
         opened_by = message.properties.get(_OPENED_BY)
         if opened_by is None:
             if kept is not None:
-                consumer.ack(kept)
+                consumer.acknowledge_nowait(kept)
             kept = message
             continue
-        consumer.ack(message)
+        consumer.acknowledge_nowait(message)
         if opened_by == me:
-            return None if kept is None else Decision.decode(kept.payload)
+            return None if kept is None else Decision.decode(kept.data)

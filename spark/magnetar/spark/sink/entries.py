@@ -120,13 +120,13 @@ def entries_of(
     return entries
 
 
-def batch_payload(entry: OutgoingEntry) -> bytes:
-    """The payload of a batch: size, metadata and payload of each message."""
+def batch_parts(entry: OutgoingEntry) -> list[bytes]:
+    """Returns the messages as parts of a batch: size, metadata and payload of each."""
     parts: list[bytes] = []
     for row, sequence_id in zip(entry.rows, entry.sequence_ids, strict=True):
         metadata = row.encoded + SEQUENCE_ID_TAG + encode_varint(sequence_id)
-        parts += (len(metadata).to_bytes(4, "big"), metadata, row.payload)
-    return b"".join(parts)
+        parts.append(b"".join((len(metadata).to_bytes(4, "big"), metadata, row.payload)))
+    return parts
 
 
 def _published(topic: str, row: OutgoingRow) -> bytes:

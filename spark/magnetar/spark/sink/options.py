@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from magnetar.client.client import ClientOptions
+from magnetar.client.options import ClientOptions
 from magnetar.common.errors import InvalidName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import CompressionType
+from magnetar.spark.client_options import client_options
 from magnetar.spark.sink.errors import BadOption
 from magnetar.spark.sink.routing import HASHES
 
@@ -93,11 +93,9 @@ class SinkOptions:
 
     def client_options(self) -> ClientOptions:
         """Return the client options; called where the task runs, so that the environment there counts."""
-        token = self.auth_token or os.environ.get("MAGNETAR_TOKEN", "")
-        return ClientOptions(
-            service_url=self.service_url,
-            auth_method="token" if token else "",
-            auth_data=token.encode(),
+        return client_options(
+            self.service_url,
+            token=self.auth_token,
             trust_certs_file=self.tls_trust_certs_file,
             allow_insecure=self.tls_allow_insecure,
             listener_name=self.listener_name,

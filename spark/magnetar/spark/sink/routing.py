@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from magnetar.client.producer import java_string_hash
+from magnetar.client.routing import java_string_hash
 
 _KEYS_KEPT: Final = 65_536
 

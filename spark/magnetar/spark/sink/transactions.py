@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 from magnetar.client.client import Client
-from magnetar.client.transactions import Transactions
 from magnetar.spark.sink.batch_commit import abort_batch, commit_batch, commit_once
 from magnetar.spark.sink.commit_log import CommitLog, TaskCommit
 from magnetar.spark.sink.options import SinkOptions
@@ -36,34 +35,24 @@ def abort_tasks(options: SinkOptions, tasks: Sequence[TaskCommit]) -> None:
 
 
 async def _available(options: SinkOptions) -> bool:
-    client = Client(options.client_options())
-    try:
-        return await Transactions(client).available()
-    finally:
-        await client.close()
+    async with Client.with_options(options.client_options()) as client:
+        return await client.coordinators.available()
 
 
 async def _commit(
     options: SinkOptions, query_id: str, batch: int | None, tasks: Sequence[TaskCommit]
 ) -> None:
-    client = Client(options.client_options())
-    try:
-        ends = Transactions(client)
+    async with Client.with_options(options.client_options()) as client:
         if batch is None:
-            await commit_once(ends, tasks)
+            await commit_once(client.coordinators, tasks)
             return
         log = await CommitLog.open(client, options.commits_of(query_id), options.busy_timeout)
         try:
-            await commit_batch(log, ends, batch, tasks)
+            await commit_batch(log, client.coordinators, batch, tasks)
         finally:
             await log.close()
-    finally:
-        await client.close()
 
 
 async def _abort(options: SinkOptions, tasks: Sequence[TaskCommit]) -> None:
-    client = Client(options.client_options())
-    try:
-        await abort_batch(Transactions(client), tasks)
-    finally:
-        await client.close()
+    async with Client.with_options(options.client_options()) as client:
+        await abort_batch(client.coordinators, tasks)

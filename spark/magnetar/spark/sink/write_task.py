@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from magnetar.client.client import Client
 from magnetar.client.errors import ClientError
-from magnetar.client.transactions import Transactions
+from magnetar.client.transactions.coordinators import Coordinators
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.common.obs.logs import get_logger
@@ -199,7 +199,7 @@ class Publishing:
         in_transaction: bool = False,
     ) -> None:
         self._client = client
-        self._transactions = Transactions(client) if in_transaction else None
+        self._coordinators = client.coordinators if in_transaction else None
         self.txn: TxnId | None = None
         """The transaction of this attempt, from its first row on."""
         self._finished = False
@@ -211,7 +211,7 @@ class Publishing:
 
     async def partitions(self, topic: str) -> list[str]:
         """The names to publish to. Raises ClientError."""
-        return await self._client.partitions(TopicName.parse(topic))
+        return await self._client.partitions(topic)
 
     async def publish(self, entries: list[OutgoingEntry]) -> None:
         """Send what is not stored of these, in order. Raises SinkError, ClientError, RowsDiffer."""
@@ -245,9 +245,9 @@ class Publishing:
 
     async def close(self) -> None:
         await asyncio.gather(*(partition.producer.close() for partition in self._open.values()))
-        if self._transactions is not None and self.txn is not None and not self._finished:
+        if self._coordinators is not None and self.txn is not None and not self._finished:
             try:
-                await self._transactions.end(self.txn, Action.ABORT)
+                await self._coordinators.end(self.txn, Action.ABORT)
             except ClientError as error:
                 log.warning("transaction not aborted, it times out", txn=str(self.txn), error=str(error))
         await self._client.close()
@@ -258,8 +258,8 @@ class Publishing:
                 f"a task writes to more than {PRODUCERS_MAX} topics or partitions: repartition the rows by "
                 "their topic and key before the write"
             )
-        if self._transactions is not None:
-            producer = await self._in_transaction(self._transactions, topic)
+        if self._coordinators is not None:
+            producer = await self._in_transaction(self._coordinators, topic)
             partition = self._open[topic] = _Partition(producer, None, checked=True)
             return partition
         producer = await self._connected(topic)
@@ -277,13 +277,13 @@ class Publishing:
         partition = self._open[topic] = _Partition(producer, resumption, checked)
         return partition
 
-    async def _in_transaction(self, transactions: Transactions, topic: str) -> SequencedProducer:
+    async def _in_transaction(self, coordinators: Coordinators, topic: str) -> SequencedProducer:
         """Opens a producer whose topic takes part in the transaction; publishing to a topic that deduplicates
         goes on after a lost connection.
         """
         if self.txn is None:
-            self.txn = await transactions.begin(self._options.transaction_timeout)
-        await transactions.add_topics(self.txn, [topic])
+            self.txn = await coordinators.begin(self._options.transaction_timeout)
+        await coordinators.add_topics(self.txn, [topic])
         try:
             return await self._connected(topic, self.txn, deduplicated=True)
         except NotDeduplicated:
@@ -337,5 +337,5 @@ class Publishing:
 async def _opened(
     options: SinkOptions, identity: TaskIdentity, schema: ValueSchema | None, in_transaction: bool
 ) -> Publishing:
-    client = Client(options.client_options())
+    client = Client.with_options(options.client_options())
     return Publishing(client, options, identity, schema, in_transaction=in_transaction)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from magnetar.client.client import Client, ClientOptions
+from magnetar.client.client import Client
+from magnetar.client.options import ClientOptions
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.schemas.definition import type_name
-from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandGetSchema, CommandGetSchemaResponse
 from magnetar.spark.source_options import SourceOptions
 
 SCHEMAS_KEPT: Final = 1_000
@@ -51,39 +51,21 @@ def older_definitions(options: SourceOptions, topic: str, schema_type: str) -> l
 
 
 async def _older(options: ClientOptions, topic: str, schema_type: str) -> list[bytes]:
-    client = Client(options)
-    try:
-        newest = await _schema(client, topic, None)
+    async with Client.with_options(options) as client:
+        lookup = client.parts.lookup
+        newest = await lookup.schema(topic)
         if newest is None:
             return []
-        (latest,) = _VERSION.unpack(newest.schema_version)
-        found = []
+        (latest,) = _VERSION.unpack(newest[1])
+        definitions = []
         for number in range(latest - 1, max(latest - MERGED_MAX, 0) - 1, -1):
-            answer = await _schema(client, topic, _VERSION.pack(number))
-            if answer is not None and type_name(answer.schema.type) == schema_type.upper():
-                found.append(answer.schema.schema_data)
-        return found
-    finally:
-        await client.close()
+            found = await lookup.schema(topic, _VERSION.pack(number))
+            if found is not None and type_name(found[0].type) == schema_type.upper():
+                definitions.append(found[0].schema_data)
+        return definitions
 
 
 async def _ask(options: ClientOptions, topic: str, version: bytes) -> str | None:
-    client = Client(options)
-    try:
-        answer = await _schema(client, topic, version)
-        return None if answer is None else answer.schema.schema_data.decode()
-    finally:
-        await client.close()
-
-
-async def _schema(client: Client, topic: str, version: bytes | None) -> CommandGetSchemaResponse | None:
-    """Returns one version, or the newest without `version`; None when the topic does not have it."""
-
-    async def ask() -> BaseCommand:
-        request = CommandGetSchema(request_id=0, topic=topic, schema_version=version)
-        command = BaseCommand(type=BaseCommand.GET_SCHEMA, getSchema=request)
-        connection = await client.connection_of(topic)
-        return await connection.request(command, topic, client.options.operation_timeout_s)
-
-    answer = (await client.patiently(ask)).getSchemaResponse
-    return None if answer.HasField("error_code") else answer
+    async with Client.with_options(options) as client:
+        found = await client.parts.lookup.schema(topic, version)
+        return None if found is None else found[0].schema_data.decode()

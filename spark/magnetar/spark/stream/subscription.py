@@ -12,18 +12,10 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from magnetar.client.client import Client
-from magnetar.client.connection import Connection
-from magnetar.client.errors import ClientError, ConnectionLost
-from magnetar.client.topic_session import Link
+from magnetar.client.consumer.consumer import Consumer
+from magnetar.client.errors import ClientError
+from magnetar.client.messages import MessageId
 from magnetar.common.obs.logs import get_logger
-from magnetar.common.wire.frame import Frame
-from magnetar.common.wire.pulsar_pb2 import (
-    BaseCommand,
-    CommandAck,
-    CommandCloseConsumer,
-    CommandSubscribe,
-    MessageIdData,
-)
 from magnetar.spark.message_ids import BEGINNING, MessageAt
 from magnetar.spark.source.reading_plan import TopicLedgers
 from magnetar.spark.source_options import SourceOptions
@@ -37,70 +29,6 @@ CONSUMER_NAME: Final = "magnetar-spark"
 T = TypeVar("T")
 
 
-class Held(Link):
-    """The subscription of one topic, held open without asking for messages."""
-
-    def __init__(self, client: Client, topic: str, subscription: str) -> None:
-        super().__init__(client, topic)
-        self._subscription = subscription
-
-    async def acknowledge(self, ledger_id: int, entry_id: int) -> None:
-        """Acknowledge everything up to an entry; returns once it is durable. Raises ClientError."""
-        connection = self._connection
-        if self.failed is not None:
-            raise self.failed
-        if connection is None:
-            raise ConnectionLost(f"{self.topic} is not connected at the moment")
-        ack = CommandAck(
-            consumer_id=self.id,
-            ack_type=CommandAck.Cumulative,
-            message_id=[MessageIdData(ledgerId=ledger_id, entryId=entry_id)],
-            request_id=0,
-        )
-        await connection.request(BaseCommand(type=BaseCommand.ACK, ack=ack), self.topic)
-
-    async def close(self) -> None:
-        """Leave; the subscription stays."""
-        await self._stop_reopening()
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        close = CommandCloseConsumer(consumer_id=self.id, request_id=0)
-        try:
-            await connection.request(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close))
-        except ClientError:
-            pass  # It ends with its connection.
-        self._detach(connection)
-
-    def on_frame(self, field: str, frame: Frame) -> None:
-        if field == "close_consumer":
-            self.on_lost(ConnectionLost(f"the broker closed {self.topic}"))
-
-    async def _attach(self, connection: Connection) -> None:
-        connection.consumers[self.id] = self
-        command = CommandSubscribe(
-            topic=self.topic,
-            subscription=self._subscription,
-            subType=CommandSubscribe.Exclusive,
-            consumer_id=self.id,
-            request_id=0,
-            consumer_name=CONSUMER_NAME,
-            durable=True,
-            initialPosition=CommandSubscribe.Earliest,
-        )
-        await connection.request(
-            BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=command),
-            self.topic,
-            self.client.options.operation_timeout_s,
-        )
-
-    def _detach(self, connection: Connection) -> None:
-        connection.consumers.pop(self.id, None)
-
-    def _on_failed(self, error: ClientError) -> None:
-        log.warning("subscription lost", topic=self.topic, error=str(error))
-
-
 class Acknowledger:
     """The subscriptions of a stream. Owns a thread with an event loop until `close`; used from one thread."""
 
@@ -110,7 +38,7 @@ class Acknowledger:
         self._thread = threading.Thread(target=self._loop.run_forever, name="acknowledger", daemon=True)
         self._thread.start()
         self._client: Client | None = None
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, Consumer[bytes]] = {}
         self._acknowledged: dict[str, MessageAt] = {}
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -150,25 +78,32 @@ class Acknowledger:
         for topic in topics:
             await self._held_of(topic)
 
-    async def _held_of(self, topic: str) -> Held:
+    async def _held_of(self, topic: str) -> Consumer[bytes]:
         held = self._held.get(topic)
-        if held is None or held.failed is not None:
-            if self._client is None:
-                self._client = Client(self._options.client_options())
-            held = Held(self._client, topic, self._options.subscription)
-            await held.open()
-            self._held[topic] = held
+        if held is not None:
+            if held.is_usable:
+                return held
+            await held.close()
+        if self._client is None:
+            self._client = Client.with_options(self._options.client_options())
+        held = await self._client.subscribe(
+            topic,
+            self._options.subscription,
+            name=CONSUMER_NAME,
+            initial_position="earliest",
+            queue_size=0,  # It never asks for a message.
+            ack_receipts=True,
+        )
+        self._held[topic] = held
         return held
 
     async def _acknowledge(self, topic: str, last: MessageAt) -> None:
         held = await self._held_of(topic)
-        await held.acknowledge(last.ledger_id, last.entry_id)
+        await held.acknowledge_cumulative(MessageId(last.ledger_id, last.entry_id))
 
     async def _close(self) -> None:
-        for held in self._held.values():
-            await held.close()
         if self._client is not None:
-            await self._client.close()
+            await self._client.close()  # Its consumers, too.
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -38,8 +38,7 @@ from magnetar.common.rpc.callers import CallerCheck
 from magnetar.common.rpc.options import server_options
 from magnetar.common.rpc.server import GrpcServer
 from magnetar.common.security.services.credentials import ServiceCredentials
-
-from tools.free_ports import free_ports
+from magnetar.testing.free_ports import free_ports
 
 HOST = "127.0.0.1"
 CLUSTER = "blue"

@@ -9,7 +9,9 @@ from enum import Enum
 from typing import Annotated, Any
 
 import pytest
+from magnetar.client.schemas.auto import AutoConsume
 from magnetar.client.schemas.avro import Avro, generic_reader
+from magnetar.client.schemas.json import Json
 from magnetar.client.schemas.records import AvroField, Float, Int
 from magnetar.client.schemas.schema import SchemaError, SchemaInfo, VersionedSchema
 from magnetar.client.schemas.versions import VERSIONS_MAX, WriterVersions
@@ -164,6 +166,9 @@ def test_versions_of_topics_are_apart() -> None:
     other = one.for_topic()
     assert other.needs(FIRST)
     assert other.info == one.info
+    other.add_version(SECOND, one.info)
+    assert one.needs(SECOND)
+    assert not one.needs(FIRST)
 
 
 def test_a_symbol_that_the_reader_lacks_fails_only_where_it_comes() -> None:
@@ -258,6 +263,60 @@ def test_a_payload_that_is_not_of_the_definition_is_refused() -> None:
     for length in range(len(payload)):
         with pytest.raises(SchemaError):
             Avro(Order).decode(payload[:length])
+
+
+@dataclass
+class Node:
+    after: Node | None = None
+
+
+@pytest.mark.parametrize("depth", [1_000, 100_000])
+def test_a_payload_that_nests_without_end_is_refused_and_crashes_nothing(depth: int) -> None:
+    payload = b"\x02" * depth + b"\x00"
+    consumer = AutoConsume()
+    consumer.add_version(FIRST, Avro(Node).info)
+    with pytest.raises(SchemaError, match="maximum recursion depth exceeded"):
+        Avro(Node).decode(payload)
+    with pytest.raises(SchemaError, match="maximum recursion depth exceeded"):
+        consumer.decode(payload, FIRST)
+    with pytest.raises(SchemaError, match="recursion"):
+        Json(Node).decode(b'{"after":' * depth + b"null" + b"}" * depth)
+    node = Node()
+    for _ in range(1_000):
+        node = Node(node)
+    for schema in (Avro(Node), Json(Node)):
+        with pytest.raises(SchemaError, match="maximum recursion depth exceeded"):
+            schema.encode(node)
+
+
+def test_values_nest_as_deep_as_common_data_does() -> None:
+    node = Node()
+    for _ in range(100):
+        node = Node(node)
+    for schema in (Avro(Node), Json(Node)):
+        found = schema.decode(schema.encode(node))
+        for _ in range(100):
+            assert found.after is not None
+            found = found.after
+        assert found == Node()
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "record", "name": "Empty", "fields": [{"name": "none", "type": "null"}]},
+        {"type": "fixed", "name": "F", "size": 0},
+    ],
+)
+def test_arrays_whose_length_no_payload_bounds_are_refused(items: Any) -> None:
+    definition = json.dumps({"type": "array", "items": items}).encode()
+    with pytest.raises(SchemaError, match="an array of items without bytes"):
+        Avro(definition)
+    consumer = AutoConsume()
+    consumer.add_version(FIRST, SchemaInfo("", SchemaType.AVRO, definition))
+    with pytest.raises(SchemaError, match="an array of items without bytes"):
+        consumer.decode(bytes.fromhex("feffffffffffffff7f00"), FIRST)
 
 
 def test_without_fastavro_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def test_the_definition_of_a_class_is_registered() -> None:
 
 
 def test_null_is_left_out_where_a_reader_fills_it_in() -> None:
-    """As Jackson does for Java's client; the default of limit is not null, so its null is written."""
+    """Jackson does so for Java's client; the default of limit is not null, so its null is written."""
     order = Order(**{**ORDER.__dict__, "note": None, "gift": None, "limit": None})
     plain = json.loads(Json(Order).encode(order))
     assert "note" not in plain

@@ -49,10 +49,10 @@ from magnetar.common.control.methods import (
 )
 from magnetar.common.control.versions import Versions
 from magnetar.common.obs.metrics import REGISTRY
+from magnetar.testing.free_ports import free_ports
 
 from tests.etcd_server import grpc_stays
 from tests.unit.common.control.brokers import FakeControl, calling, registration, run, serving
-from tools.free_ports import free_ports
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from magnetar.client.transactions import TransactionEnded
+from magnetar.client.errors import TransactionEnded
 from magnetar.common.naming.txn_id import Action, TxnId
 from magnetar.spark.sink.batch_commit import abort_batch, commit_batch, commit_once
 from magnetar.spark.sink.commit_log import Decision, TaskCommit

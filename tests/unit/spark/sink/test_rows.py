@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.common.wire.pulsar_pb2 import SingleMessageMetadata
-from magnetar.spark.sink.entries import EntryLimits, OutgoingEntry, batch_payload, entries_of, windows
+from magnetar.spark.sink.entries import EntryLimits, OutgoingEntry, batch_parts, entries_of, windows
 from magnetar.spark.sink.errors import BadColumns, BadOption, BadRow
 from magnetar.spark.sink.options import SinkOptions, parse_sink_options
 from magnetar.spark.sink.rows import OutgoingRow, RowEncoder, check_columns
@@ -199,7 +199,7 @@ def test_an_entry_has_one_key_unless_that_is_not_wanted() -> None:
 def test_the_messages_of_a_batch_say_their_own_sequence_ids() -> None:
     rows = rows_of(value=["one", "two"], key=["k", "k"])
     (entry,) = entries_of(rows, lambda row: TOPIC, RowNumbers(BATCHES, 9), LIMITS)
-    payload, found = batch_payload(entry), []
+    payload, found = b"".join(batch_parts(entry)), []
     while payload:
         size = int.from_bytes(payload[:4], "big")
         single = SingleMessageMetadata.FromString(payload[4 : 4 + size])

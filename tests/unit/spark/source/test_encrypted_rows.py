@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from magnetar.client.encryption import Encryptor
-from magnetar.client.entries import send_frame
 from magnetar.client.errors import Undecryptable
 from magnetar.client.messages import Outgoing
+from magnetar.client.producer.entries import EntryEncoder, single_in_batch
 from magnetar.common.wire.batch import parse_metadata, payload_of
 from magnetar.common.wire.frame import FrameDecoder, encode_entry
 from magnetar.common.wire.pulsar_pb2 import CompressionType, MessageMetadata
@@ -51,16 +51,10 @@ def entry(
     name: str, *payloads: bytes, compression: CompressionType.ValueType = CompressionType.NONE
 ) -> bytes:
     """A batch, encrypted for a key name or, without a name, not."""
-    data = send_frame(
-        [Outgoing(payload, "key", {"p": "1"}) for payload in payloads],
-        batched=True,
-        producer_id=1,
-        producer_name="p",
-        sequence_id=40,
-        publish_time_ms=1_000,
-        compression=compression,
-        encryptor=Encryptor({name: PUBLIC}) if name else None,
-    )
+    encoder = EntryEncoder(1, "p", compression, Encryptor({name: PUBLIC}) if name else None)
+    messages = [Outgoing(payload, "key", {"p": "1"}) for payload in payloads]
+    parts = [single_in_batch(message, number) for number, message in enumerate(messages, 40)]
+    data = encoder.batch(parts, messages[0], 40, 39 + len(parts), 1_000)
     (frame,) = FrameDecoder().receive_data(data)
     return frame.entry
 

@@ -139,7 +139,7 @@ def read_unnamed(target: Target, ledger_id: int, *, bookies: BookieOptions) -> N
 
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         from magnetar.cli.message_output import facts_of
-        from magnetar.client.connection.frames import Delivery
+        from magnetar.client.connection.frames import Delivery, parse_entry
         from magnetar.client.consumer.decoding import stored_entry_decoder
 
         decoder, bad = stored_entry_decoder(""), 0
@@ -159,7 +159,9 @@ def read_unnamed(target: Target, ledger_id: int, *, bookies: BookieOptions) -> N
                             )
                         )
                         continue
-                    for message in decoder.messages(Delivery(0, ref.id, entry_id, 0, (), -1, entry))[0]:
+                    for message in decoder.messages(
+                        Delivery(0, ref.id, entry_id, 0, (), -1, parse_entry(entry))
+                    )[0]:
                         if message.unreadable and not message.producer_name:
                             bad += 1
                             # Cursors are stored in ledgers as well.

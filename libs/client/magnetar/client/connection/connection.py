@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, cast
 
 from magnetar.client.authentication.methods import Authentication
 from magnetar.client.connection.answers import field_of, refusal_of, request_id_of
-from magnetar.client.connection.frames import Delivery, FrameReader
+from magnetar.client.connection.frames import Delivery, FrameReader, Receipts, Run
 from magnetar.client.errors import (
     ClientError,
     ConnectionLost,
@@ -49,6 +49,9 @@ class OfProducer(Protocol):
     def on_receipt(self, sequence_id: int, message_id: MessageIdData) -> None:
         """The entry with that sequence id is stored."""
 
+    def on_receipts(self, receipts: Receipts) -> None:
+        """Entries that follow one another are stored."""
+
     def on_send_error(self, error: CommandSendError) -> None:
         """The broker did not store an entry."""
 
@@ -61,6 +64,9 @@ class OfConsumer(Protocol):
 
     def on_message(self, delivery: Delivery) -> None:
         """An entry arrived."""
+
+    def on_run(self, run: Run) -> None:
+        """Entries that follow one another arrived."""
 
     def on_active_change(self, is_active: bool) -> None:
         """It became the active consumer of its subscription, or no longer is."""
@@ -224,10 +230,18 @@ class Connection(asyncio.Protocol):
             return
         producers, consumers = self.producers, self.consumers
         for frame in frames:
-            if isinstance(frame, Delivery):
+            if isinstance(frame, Run):
+                consumer = consumers.get(frame.consumer_id)
+                if consumer is not None:
+                    consumer.on_run(frame)
+            elif isinstance(frame, Delivery):
                 consumer = consumers.get(frame.consumer_id)
                 if consumer is not None:
                     consumer.on_message(frame)
+            elif isinstance(frame, Receipts):
+                producer = producers.get(frame.producer_id)
+                if producer is not None:
+                    producer.on_receipts(frame)
             elif frame.type == BaseCommand.SEND_RECEIPT:
                 receipt = frame.send_receipt
                 producer = producers.get(receipt.producer_id)

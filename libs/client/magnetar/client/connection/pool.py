@@ -90,6 +90,7 @@ class ConnectionPool:
             task = None
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(host, port, behind))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._connections[key] = task
         return await asyncio.shield(task)
 

@@ -16,7 +16,7 @@ from magnetar.common.wire.pulsar_pb2 import CommandAck, MessageIdData
 from magnetar.common.wire.varint import ascending, encode_varint
 
 GROUP_MAX: Final = 1_000
-"""Default number of entries after which a group is sent."""
+"""Default number of entries after which a group is sent, and the entries that one command may name."""
 
 Position = tuple[int, int]
 """The ids of a ledger and of an entry."""
@@ -116,8 +116,13 @@ class Acknowledgements:
         return bool(self._complete or self._partial or not self._cumulative_sent)
 
     def commands(self, consumer_id: int) -> list[CommandAck]:
-        """Returns the commands to send, without request ids, and begins a new group."""
+        """Returns the commands to send, without request ids, and begins a new group.
+
+        A group is one command, whatever its size up to GROUP_MAX: a connection that ends between two would
+        part the chunks of a message.
+        """
         made: list[CommandAck] = []
+        most = max(self._group_max, GROUP_MAX)
         if self._cumulative is not None and not self._cumulative_sent:
             self._cumulative_sent = True
             last = MessageIdData(ledgerId=self._cumulative[0], entryId=self._cumulative[1])
@@ -130,14 +135,18 @@ class Acknowledgements:
         self._complete.clear()
         partial = [_part_of(position, left) for position, left in self._partial.items()]
         self._partial.clear()
-        made += [
-            _individual(consumer_id, ids[start : start + self._group_max])
-            for start in range(0, len(ids), self._group_max)
-        ]
-        for start in range(0, len(partial), self._group_max):
-            some = partial[start : start + self._group_max]
+        made += [_individual(consumer_id, ids[start : start + most]) for start in range(0, len(ids), most)]
+        for start in range(0, len(partial), most):
+            some = partial[start : start + most]
             made.append(CommandAck(consumer_id=consumer_id, ack_type=CommandAck.Individual, message_id=some))
         return made
+
+    def forget_cumulative(self) -> None:
+        """Forgets the cumulative acknowledgement that was sent, since the broker may not have it: it is sent
+        when the application repeats it, and what it covers is not dropped when it comes again.
+        """
+        if self._cumulative_sent:
+            self._cumulative = self._cumulative_left = None
 
     def reset(self) -> None:
         """Forgets everything: after a seek, earlier acknowledgements must not be sent."""

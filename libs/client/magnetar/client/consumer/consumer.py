@@ -84,6 +84,11 @@ class Consumer(Generic[T]):
         return self._options.subscription
 
     @property
+    def is_usable(self) -> bool:
+        """Whether it is neither closed nor ended by an error."""
+        return self._failed is None and not self._is_closed
+
+    @property
     def is_connected(self) -> bool:
         """Whether all topics are open at their brokers now."""
         return all(each.is_connected for each in self._topics.values())
@@ -102,10 +107,9 @@ class Consumer(Generic[T]):
         self._home.check()
         if not self._queue:
             await self._arrival(timeout_s)
-        message = self._take()
         if self._is_versioned:
-            await message.consumer.fetch_schema(message)
-        return message
+            await self._prepare_next()
+        return self._take()
 
     def receive_nowait(self) -> Message | None:
         """Returns the next message that is here already; None if there is none."""
@@ -131,12 +135,11 @@ class Consumer(Generic[T]):
                     await self._arrival(left_s)
                 except OperationTimeout:
                     break
+            if self._is_versioned:
+                await self._prepare_next()
             message = self._take()
             found.append(message)
             byte_length += len(message.data)
-        if self._is_versioned:
-            for message in found:
-                await message.consumer.fetch_schema(message)
         return found
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -292,6 +295,7 @@ class Consumer(Generic[T]):
                 await asyncio.gather(task, return_exceptions=True)
         await asyncio.gather(*self._moving, return_exceptions=True)
         await asyncio.gather(*(each.close() for each in self._topics.values()))
+        self._queue.clear()
         if self._dead_letters is not None:
             await self._dead_letters.close()
         self._wake_all()
@@ -357,6 +361,8 @@ class Consumer(Generic[T]):
             raise errors.exceptions[0] from None
         if self._is_closed:
             await asyncio.gather(*(each.close() for each in added))
+        if self._receivers:
+            self._request_next()
 
     async def remove_topics(self, names: Iterable[str]) -> None:
         """Closes topics that were deleted."""
@@ -398,7 +404,7 @@ class Consumer(Generic[T]):
                 guarded(interceptor.on_ack_timeout, None, consumer.topic, len(positions))
         dead = self._dead_letters
         if dead is not None and (moving := dead.take(consumer, positions)):
-            moved = {message.entry.ids[0] for message in moving}
+            moved = {position for message in moving for position in message.entry.ids}
             positions = [position for position in positions if position not in moved]
             task = self._home.loop.create_task(self._move(dead, consumer, moving))
             self._moving.add(task)
@@ -434,7 +440,10 @@ class Consumer(Generic[T]):
     def _prepare_dead_letters(self, topic: TopicName | None) -> None:
         policy = self._options.dead_letter
         if policy is not None and topic is not None:
-            self._dead_letters = DeadLetters(self._parts, policy, topic.base.full, self._options.subscription)
+            info = self._schema.info if self._schema is not None else None
+            self._dead_letters = DeadLetters(
+                self._parts, policy, topic.base.full, self._options.subscription, info
+            )
 
     def _take(self) -> Message:
         message = self._queue.popleft()
@@ -447,6 +456,16 @@ class Consumer(Generic[T]):
             for interceptor in self._interceptors:
                 message = guarded(interceptor.before_consume, message, message)
         return message
+
+    async def _prepare_next(self) -> None:
+        """Gets what the next message needs to be decoded; it stays in the queue until it has that."""
+        while True:
+            if not self._queue:
+                await self._arrival(None)
+            message = self._queue[0]
+            await message.consumer.fetch_schema(message)
+            if self._queue and self._queue[0] is message:
+                return
 
     async def _arrival(self, timeout_s: float | None) -> None:
         """Waits until the queue has a message. Raises OperationTimeout, Closed, and the consumer's error."""
@@ -472,7 +491,7 @@ class Consumer(Generic[T]):
             except asyncio.CancelledError:
                 if waiting in self._receivers:
                     self._receivers.remove(waiting)
-                elif self._queue and not waiting.cancelled():
+                elif not waiting.cancelled():
                     self._wake_one()  # The wake-up was for a message that another call may take.
                 raise
         if self._receivers:
@@ -511,12 +530,16 @@ class Consumer(Generic[T]):
         self, transaction: Transaction, messages: Iterable[Message | MessageId], *, cumulative: bool
     ) -> None:
         self._home.check()
-        async with asyncio.TaskGroup() as group:
-            for message in messages:
-                receiver, subscription = self._receiver_of(message), self._options.subscription
-                group.create_task(
-                    transaction.acknowledge(receiver, subscription, message, cumulative=cumulative)
-                )
+        subscription = self._options.subscription
+        try:
+            async with asyncio.TaskGroup() as group:
+                for message in messages:
+                    receiver = self._receiver_of(message)
+                    group.create_task(
+                        transaction.acknowledge(receiver, subscription, message, cumulative=cumulative)
+                    )
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     def _receiver_of(self, message: Message | MessageId) -> Receiver:
         return message.consumer if isinstance(message, Message) else self._topic_of(message)

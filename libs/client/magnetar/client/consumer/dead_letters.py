@@ -13,6 +13,7 @@ from magnetar.client.consumer.acknowledgements import Position
 from magnetar.client.messages import Message, MessageId, Receiver
 from magnetar.client.producer.options import ProducerOptions
 from magnetar.client.producer.producer import Producer
+from magnetar.client.schemas.schema import Payload, SchemaInfo
 from magnetar.client.session import ClientParts
 from magnetar.common.naming.topic_name import TopicName
 
@@ -116,13 +117,35 @@ def _whole(topic: str) -> str:
     return TopicName.parse(topic).base.full
 
 
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """The schema of payloads that are encoded already."""
+
+    info: SchemaInfo | None
+
+    def encode(self, value: bytes) -> bytes:
+        return value
+
+    def decode(self, payload: Payload, version: bytes) -> bytes:
+        return bytes(payload)
+
+
 class DeadLetters:
     """The last deliveries of one consumer's messages, and the producers to which they move."""
 
-    def __init__(self, parts: ClientParts, policy: DeadLetterPolicy, topic: str, subscription: str) -> None:
+    def __init__(
+        self,
+        parts: ClientParts,
+        policy: DeadLetterPolicy,
+        topic: str,
+        subscription: str,
+        schema: SchemaInfo | None,
+    ) -> None:
+        """`schema` is what the payloads are encoded by; both topics get it."""
         self._parts = parts
         self._policy = policy
         self._subscription = subscription
+        self._schema = _Encoded(schema) if schema is not None else None
         self._dead_topic = policy.dead_letter_topic(topic, subscription)
         self.retry_topic = policy.retry_letter_topic(topic, subscription)
         """The topic of messages to consume again later."""
@@ -177,7 +200,7 @@ class DeadLetters:
         if producer is None:
             initial = self._policy.initial_subscription if topic == self._dead_topic else ""
             options = ProducerOptions(batching=None, initial_subscription=initial, chunking=True)
-            producer = Producer(self._parts, TopicName.parse(topic), options, None, ())
+            producer = Producer(self._parts, TopicName.parse(topic), options, self._schema, ())
             await producer.open()
             self._producers[topic] = producer
         await producer.send(

@@ -8,12 +8,12 @@ from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 from magnetar.client.compression import decompress
-from magnetar.client.connection.frames import Delivery, split_entry
+from magnetar.client.connection.frames import Delivery, Run
 from magnetar.client.consumer.chunks import ChunkAssembler
 from magnetar.client.encryption import CryptoFailure, Decryptor, key_names
 from magnetar.client.errors import Undecryptable, Unreadable
 from magnetar.client.messages import EncryptionContext, EntryLeft, Message, Problem, Receiver
-from magnetar.common.errors import DataCorruption, MalformedFrame
+from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import batch_messages
 from magnetar.common.wire.pulsar_pb2 import (
@@ -53,27 +53,24 @@ class EntryDecoder:
         What cannot be decoded is one message that is unreadable, or that has its ciphertext as payload if
         entries that cannot be decrypted are to be consumed.
         """
-        _, ledger_id, entry_id, redelivered, ack_set, _, body = delivery
+        _, ledger_id, entry_id, redelivered, ack_set, _, stored = delivery
         position = ledger_id, entry_id
+        serialized, payload, broker_metadata, problem = stored
+        if problem:
+            return [self._unreadable(MessageMetadata(), delivery, [position], problem)], 1
+        if self._is_plain(serialized):
+            left = EntryLeft((position,), 0)
+            return [
+                Message(self._consumer, left, serialized, None, payload, -1, redelivered, broker_metadata)
+            ], 1
         try:
-            broker_metadata, metadata_at, payload_at = split_entry(body)
-            serialized = body[metadata_at:payload_at]
-            if self._is_plain(serialized):
-                entry = EntryLeft((position,), 0)
-                payload = body[payload_at:]
-                return [
-                    Message(
-                        self._consumer, entry, serialized, None, payload, -1, redelivered, broker_metadata
-                    )
-                ], 1
             metadata = MessageMetadata.FromString(serialized)
-        except (MalformedFrame, DecodeError) as error:
+        except DecodeError as error:
             return [self._unreadable(MessageMetadata(), delivery, [position], str(error))], 1
         batched = metadata.HasField("num_messages_in_batch")
         size = metadata.num_messages_in_batch if batched else 0
         acked_bits = words_to_acked_bits(ack_set, size) if ack_set and size else 0
         counted = size - acked_bits.bit_count() if batched else 1
-        payload = body[payload_at:]
         if metadata.encryption_keys:
             try:
                 payload = self._decrypted(metadata, payload)
@@ -107,6 +104,18 @@ class EntryDecoder:
                     Message(consumer, left, metadata, own, data, index, redelivered, broker_metadata)
                 )
         return found, counted
+
+    def plain_messages(self, run: Run) -> list[Message]:
+        """Returns the messages of a run up to the first entry that is more than one plain message."""
+        consumer, ledger_id, entry_id = self._consumer, run.ledger_id, run.first_entry_id
+        found: list[Message] = []
+        for metadata, payload in run.entries:
+            if not self._is_plain(metadata):
+                break
+            left = EntryLeft(((ledger_id, entry_id),), 0)
+            found.append(Message(consumer, left, metadata, None, payload, -1, 0, b""))
+            entry_id += 1
+        return found
 
     def _is_plain(self, metadata: bytes) -> bool:
         """Returns whether metadata has only what each message has: producer name, sequence id and publish
@@ -165,6 +174,16 @@ class EntryDecoder:
         left = EntryLeft(ids, 0)
         redelivered = delivery.redelivery_count
         return Message(self._consumer, left, metadata, None, payload, -1, redelivered, b"", problem)
+
+
+def counted_messages(delivery: Delivery) -> int:
+    """Returns the number of messages that the broker counts for an entry that is not decoded."""
+    try:
+        metadata = MessageMetadata.FromString(delivery.entry.metadata)
+    except DecodeError:
+        return 1
+    size = metadata.num_messages_in_batch
+    return size - words_to_acked_bits(delivery.ack_set, size).bit_count() if delivery.ack_set else size
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from magnetar.client.connection.connection import Connection
-from magnetar.client.connection.frames import Delivery
+from magnetar.client.connection.frames import Delivery, Run
 from magnetar.client.consumer.acknowledgements import Acknowledgements, Position, ack_set_of
 from magnetar.client.consumer.chunks import ChunkAssembler
-from magnetar.client.consumer.decoding import EntryDecoder
+from magnetar.client.consumer.decoding import EntryDecoder, counted_messages
 from magnetar.client.consumer.options import SUBSCRIPTION_TYPES, ConsumerOptions
 from magnetar.client.consumer.redelivery import AckTimeouts, NegativeAcknowledgements
 from magnetar.client.encryption import Decryptor
-from magnetar.client.errors import ClientError, OwnerUnreachable
+from magnetar.client.errors import ClientError, OperationTimeout, OwnerUnreachable
 from magnetar.client.messages import EntryLeft, Message, MessageId
 from magnetar.client.schemas.schema import NO_SCHEMA, PartedSchema, Schema, SchemaInfo, VersionedSchema
 from magnetar.client.session import ClientParts, TopicSession
@@ -50,7 +50,7 @@ REDELIVERED_MAX: Final = 1_000
 
 
 class MessageSink(Protocol):
-    """What a topic's consumer gives its messages to."""
+    """The receiver of a topic consumer's messages."""
 
     def on_messages(self, messages: list[Message]) -> None:
         """Takes messages in their order."""
@@ -80,12 +80,15 @@ class TopicConsumer:
         "_is_shared",
         "_keeps_place",
         "_nacks",
+        "_newest",
         "_options",
+        "_owed",
         "_parted_schema",
         "_parts",
         "_paused",
         "_queue_size",
         "_receipt",
+        "_receipts",
         "_redelivery_timer",
         "_refill_at",
         "_schema",
@@ -133,7 +136,9 @@ class TopicConsumer:
             group_max=options.ack_group_max if options.ack_group_s > 0 else 1,
         )
         self._ack_timer: asyncio.TimerHandle | None = None
-        self._receipt: asyncio.Future[None] | None = None
+        self._receipt: asyncio.Task[None] | None = None
+        """Sends with receipts what is pending, at the next turn of the loop."""
+        self._receipts: set[asyncio.Task[None]] = set()
         self._nacks = NegativeAcknowledgements(options.negative_ack_delay)
         self._timeouts = AckTimeouts(options.ack_timeout_s) if options.ack_timeout_s else None
         self._redelivery_timer: asyncio.TimerHandle | None = None
@@ -144,9 +149,14 @@ class TopicConsumer:
         )
         self._entries_by_id: dict[Position, EntryLeft] = {}
         self._epoch = 0
+        self._newest: Position = (-1, -1)
+        """The last entry that was ever delivered: what follows is delivered for the first time."""
         self._taken = 0
+        """Messages that left the receiver queue since the last permits."""
         self._asked = False
         """Whether the broker has the permit of a consumer without a receiver queue."""
+        self._owed = 0
+        """Permits that a batch took beyond that one: the broker sends nothing before it has them."""
         self._paused = False
         self.start = options.start
         """Where it began, or was moved to; None: where the subscription is."""
@@ -217,7 +227,8 @@ class TopicConsumer:
             return
         self._asked = True
         if self._session.connection is not None:
-            self._grant(self._session.connection, 1)
+            self._grant(self._session.connection, 1 + self._owed)
+            self._owed = 0
 
     def pause(self) -> None:
         """Grants no more permits; what is on its way still arrives."""
@@ -233,12 +244,12 @@ class TopicConsumer:
     def acknowledge(self, message: Message) -> None:
         """Acknowledges a message with the next group."""
         entry = message.entry
-        if self._timeouts is not None or self._nacks:
-            self.discard_redelivery(entry.ids[0])
         if self._acks.individual(message.batch_index, entry):
             self._send_acks()
         elif self._ack_timer is None:
             self._schedule_acks()
+        if (self._timeouts is not None or self._nacks) and not entry.unacked:
+            self.discard_redelivery(entry.ids[0])  # As a whole: others of its batch may have to come again.
 
     def acknowledge_id(self, message_id: MessageId) -> None:
         """Acknowledges by id: a whole entry, or one message of a batch whose size the id knows. Messages of
@@ -254,11 +265,12 @@ class TopicConsumer:
 
     def acknowledge_entry(self, message_id: MessageId, entry: EntryLeft) -> None:
         """Acknowledges one message of an entry with the next group."""
-        self.discard_redelivery(entry.ids[0])
         if self._acks.individual(message_id.batch_index, entry):
             self._send_acks()
         else:
             self._schedule_acks()
+        if not entry.unacked:
+            self.discard_redelivery(entry.ids[0])
 
     def acknowledge_cumulative(self, message_id: MessageId, entry: EntryLeft | None = None) -> None:
         """Acknowledges all messages up to one. Raises ClientError on Shared and Key_Shared subscriptions."""
@@ -272,9 +284,7 @@ class TopicConsumer:
 
     async def acknowledged(self) -> None:
         """Sends what is pending and waits until the broker has stored it. Raises ConnectionLost, Refused."""
-        if self._receipt is None:
-            self._receipt = self._parts.home.loop.create_task(self._stored_acks())
-        await asyncio.shield(self._receipt)
+        await asyncio.shield(self._storing())
 
     async def acknowledge_in(self, txn: TxnId, message: Message | MessageId, *, cumulative: bool) -> None:
         """Acknowledges in a transaction; returns once the broker holds it. Raises TransactionConflict,
@@ -297,7 +307,8 @@ class TopicConsumer:
             txnid_least_bits=txn.least,
         )
         await self._request(BaseCommand.ACK, ack=command)
-        self.discard_redelivery(entry.ids[0])
+        if not entry.batch_size:
+            self.discard_redelivery(entry.ids[0])
 
     def negative_acknowledge(self, entry: EntryLeft, redelivery_count: int) -> None:
         """Asks for an entry again after the delay of the consumer."""
@@ -321,6 +332,7 @@ class TopicConsumer:
         if not self._is_shared:
             self.redeliver_all()
             return
+        self._send_acks()  # What is acknowledged is not delivered again.
         for start in range(0, len(positions), REDELIVERED_MAX):
             command = CommandRedeliverUnacknowledgedMessages(consumer_id=self._id)
             for ledger, entry in positions[start : start + REDELIVERED_MAX]:
@@ -332,6 +344,7 @@ class TopicConsumer:
         connection = self._session.connection
         if connection is None:
             return
+        self._send_acks()  # What is acknowledged is not delivered again.
         command = CommandRedeliverUnacknowledgedMessages(consumer_id=self._id)
         if not self._is_shared:
             self._epoch += 1
@@ -388,8 +401,7 @@ class TopicConsumer:
             if timer is not None:
                 timer.cancel()
         await self._session.close()
-        if self._receipt is not None:
-            await asyncio.gather(self._receipt, return_exceptions=True)
+        await asyncio.gather(*self._receipts, return_exceptions=True)
         connection = self._session.take_connection()
         if connection is None:
             return
@@ -401,9 +413,7 @@ class TopicConsumer:
             if commands:  # The answer to the last one says that all are stored.
                 last = BaseCommand(type=BaseCommand.ACK, ack=commands[-1])
                 await connection.request(last, self.topic, timeout_s)
-            close = CommandCloseConsumer(consumer_id=self._id, request_id=0)
-            command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)
-            await connection.request(command, self.topic, timeout_s)
+            await connection.request(self._close_command(), self.topic, timeout_s)
         except ClientError as error:
             _log.debug("%s: closing the consumer: %s", self.topic, error)  # It ends with its connection.
         finally:
@@ -412,23 +422,47 @@ class TopicConsumer:
     # For the connection
 
     def on_message(self, delivery: Delivery) -> None:
-        is_asked, self._asked = self._asked, False
         if -1 < delivery.epoch < self._epoch:
-            self.used(1)  # It was on its way when everything was asked for again.
-            if is_asked:
-                self.request_one()
-            return
-        found, counted = self._decoder.messages(delivery)
+            # It was on its way when everything was asked for again.
+            self._arrived([], counted_messages(delivery))
+        else:
+            self._arrived(*self._decoder.messages(delivery))
+
+    def on_run(self, run: Run) -> None:
+        first, number = (run.ledger_id, run.first_entry_id), 0
+        if (
+            self.start is None
+            and run.epoch in (-1, self._epoch)
+            and self._newest < first
+            and not self._acks.is_acknowledged(first)
+        ):
+            found = self._decoder.plain_messages(run)
+            number = len(found)
+            if found:
+                self._newest = found[-1].entry.ids[0]
+                self._asked = False
+                self._sink.on_messages(found)
+        for delivery in run.deliveries(number):
+            self.on_message(delivery)
+
+    def _arrived(self, found: list[Message], counted: int) -> None:
+        """Hands on the messages of an entry, for which the broker counted so many."""
+        is_asked, self._asked = self._asked, False
         if self._chunks.dropped:
             self._drop_chunks()
-        if found and self._acks.is_acknowledged(found[0].entry.ids[-1]):
-            found = []
+        if found:
+            position = found[0].entry.ids[-1]
+            self._newest = max(self._newest, position)
+            if self._acks.is_acknowledged(position):
+                found = []
         if found and self.start is not None:
             found = self._after_start(found)
         if found and found[0].encrypted is not None and self._options.crypto_failure == "discard":
             self.acknowledge(found[0])
             found = []
-        if len(found) != counted:
+        if not self._queue_size:
+            self._owed += counted - is_asked
+        elif len(found) != counted:
             self.used(counted - len(found))
         if found:
             self._sink.on_messages(found)
@@ -451,24 +485,32 @@ class TopicConsumer:
 
     async def attach(self, connection: Connection) -> None:
         self._forget_deliveries()
-        self._taken = 0
+        self._taken = self._owed = 0
         connection.consumers[self._id] = self
-        await connection.request(
-            BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=self._subscribe(connection.protocol_version)),
-            self.topic,
-            self._parts.options.operation_timeout_s,
-        )
+        subscribe = self._subscribe(connection.protocol_version)
+        command = BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
+        try:
+            await connection.request(command, self.topic, self._parts.options.operation_timeout_s)
+        except (OperationTimeout, asyncio.CancelledError):
+            connection.write(encode_command(self._close_command()))  # The broker may open it yet.
+            raise
+        self._send_acks_on(connection)  # Before the permits, so that what they name does not come again.
         if self._asked:
             self._grant(connection, 1)
-        elif self._queue_size and not self._paused:
+        elif self._paused:
+            self._taken = self._queue_size
+        elif self._queue_size:
             self._grant(connection, self._queue_size)
-        self._send_acks_on(connection)
 
     def detach(self, connection: Connection) -> None:
         connection.consumers.pop(self._id, None)
 
     def on_failed(self, error: ClientError) -> None:
         self._sink.on_consumer_failed(self, error)
+
+    def _close_command(self) -> BaseCommand:
+        close = CommandCloseConsumer(consumer_id=self._id, request_id=0)
+        return BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)
 
     def _subscribe(self, protocol_version: int) -> CommandSubscribe:
         options = self._options
@@ -493,6 +535,8 @@ class TopicConsumer:
         if not options.durable:
             if self.last_taken is not None:
                 self.start, self.start_inclusive = self.last_taken, False
+            if self.start is None and options.initial_position == "earliest":
+                self.start = MessageId.EARLIEST
             start = self.start or MessageId.LATEST
             command.start_message_id.CopyFrom(self._wire_start(start))
             if options.start_rollback_s and self.last_taken is None:
@@ -530,17 +574,23 @@ class TopicConsumer:
         return data
 
     def _after_start(self, found: list[Message]) -> list[Message]:
-        """Drops the messages of the first entry that come before the start."""
+        """Drops the messages of the first entry that come before the start; on a durable subscription they
+        are acknowledged, since they would keep the backlog.
+        """
         start = self.start
         assert start is not None
-        if found[0].entry.ids[0] != start.position:
-            if found[0].entry.ids[-1] == start.position and not self.start_inclusive:
-                return []
+        entry = found[0].entry
+        if start.position not in (entry.ids[0], entry.ids[-1]):
             return found
-        if not found[0].entry.batch_size:
-            return found if self.start_inclusive else []
         least = start.batch_index + (0 if self.start_inclusive or start.batch_index < 0 else 1)
-        return [message for message in found if message.batch_index >= least]
+        if entry.batch_size:
+            left = [message for message in found if message.batch_index >= least]
+        else:
+            left = found if self.start_inclusive else []
+        if not self._keeps_place:
+            for message in found[: len(found) - len(left)]:
+                self.acknowledge(message)
+        return left
 
     def _drop_chunks(self) -> None:
         dropped, self._chunks.dropped = self._chunks.dropped, []
@@ -573,16 +623,31 @@ class TopicConsumer:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-        if self._session.connection is not None and self._receipt is None:
+        if self._session.connection is None:
+            return  # They are sent as soon as there is one.
+        if self._options.ack_receipts:
+            self._storing()
+        else:
             self._send_acks_on(self._session.connection)
 
     def _send_acks_on(self, connection: Connection) -> None:
         for ack in self._acks.commands(self._id):
             connection.write(encode_command(BaseCommand(type=BaseCommand.ACK, ack=ack)))
 
+    def _storing(self) -> asyncio.Task[None]:
+        """Returns the task that sends what is pending by the end of this turn of the loop, and waits for the
+        receipts: those of the same turn go together.
+        """
+        if self._receipt is None:
+            self._receipt = task = self._parts.home.loop.create_task(self._stored_acks())
+            self._receipts.add(task)
+            task.add_done_callback(self._receipts.discard)
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._receipt
+
     async def _stored_acks(self) -> None:
+        self._receipt = None  # What is acknowledged from now on is not among them.
         try:
-            await asyncio.sleep(0)  # Those of the same turn of the loop go together.
             connection = self._connected()
             commands = self._acks.commands(self._id)
             timeout_s = self._parts.options.operation_timeout_s
@@ -591,9 +656,8 @@ class TopicConsumer:
                     command = BaseCommand(type=BaseCommand.ACK, ack=ack)
                     group.create_task(connection.request(command, self.topic, timeout_s))
         except BaseExceptionGroup as errors:
+            self._acks.forget_cumulative()
             raise errors.exceptions[0] from None
-        finally:
-            self._receipt = None
 
     def _schedule_redelivery(self) -> None:
         due = self._nacks.due_at

@@ -29,32 +29,37 @@ ENCRYPTION_BYTES: Final = 64
 """Bytes by which encryption makes a payload longer, at most."""
 
 
+def plain_in_batch(payload: bytes, sequence_id: int) -> bytes:
+    """Returns a message that has only a payload as part of a batch."""
+    size = len(payload)
+    head = b"\x18%b\x40%b" % (
+        SHORT[size] if size < BLOCK else encode_varint(size),
+        SHORT[sequence_id] if sequence_id < BLOCK else encode_varint(sequence_id),
+    )
+    return b"\0\0\0%c%b%b" % (len(head), head, payload)
+
+
 def single_in_batch(message: Outgoing, sequence_id: int) -> bytes:
     """Returns a message as part of a batch: size, SingleMessageMetadata, payload."""
     payload = message.payload
-    size = len(payload)
     if message.is_plain:
-        head = b"\x18%b\x40%b" % (
-            SHORT[size] if size < BLOCK else encode_varint(size),
-            SHORT[sequence_id] if sequence_id < BLOCK else encode_varint(sequence_id),
-        )
-    else:
-        metadata = SingleMessageMetadata(payload_size=size, sequence_id=sequence_id)
-        if message.key is not None:
-            metadata.partition_key = message.key
-            if message.key_is_base64:
-                metadata.partition_key_b64_encoded = True
-        if message.event_time_ms:
-            metadata.event_time = message.event_time_ms
-        if message.ordering_key is not None:
-            metadata.ordering_key = message.ordering_key
-        if message.is_null:
-            metadata.null_value = True
-        if message.is_null_key:
-            metadata.null_partition_key = True
-        for name, value in message.properties.items():
-            metadata.properties.append(KeyValue(key=name, value=value))
-        head = metadata.SerializeToString()
+        return plain_in_batch(payload, sequence_id)
+    metadata = SingleMessageMetadata(payload_size=len(payload), sequence_id=sequence_id)
+    if message.key is not None:
+        metadata.partition_key = message.key
+        if message.key_is_base64:
+            metadata.partition_key_b64_encoded = True
+    if message.event_time_ms:
+        metadata.event_time = message.event_time_ms
+    if message.ordering_key is not None:
+        metadata.ordering_key = message.ordering_key
+    if message.is_null:
+        metadata.null_value = True
+    if message.is_null_key:
+        metadata.null_partition_key = True
+    for name, value in message.properties.items():
+        metadata.properties.append(KeyValue(key=name, value=value))
+    head = metadata.SerializeToString()
     return len(head).to_bytes(4, "big") + head + payload
 
 
@@ -100,13 +105,14 @@ class EntryEncoder:
         publish_time_ms: int,
     ) -> bytes:
         """Encodes a batch of messages that are encoded already; `first` is the one that gives the batch its
-        key.
+        key. Without a range of sequence ids, both are the same.
 
         Raises ClientError if the codec's package is missing.
         """
         count = len(parts)
-        metadata = MessageMetadata(num_messages_in_batch=count, highest_sequence_id=highest_sequence_id)
-        send = CommandSend(num_messages=count, highest_sequence_id=highest_sequence_id)
+        metadata, send = MessageMetadata(num_messages_in_batch=count), CommandSend(num_messages=count)
+        if highest_sequence_id != sequence_id:
+            metadata.highest_sequence_id = send.highest_sequence_id = highest_sequence_id
         _add_entry_fields(metadata, send, first)
         payload = self._packed(metadata, b"".join(parts))
         return self._frame(sequence_id, publish_time_ms, metadata.SerializePartialToString(), payload, send)

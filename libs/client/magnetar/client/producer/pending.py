@@ -25,9 +25,11 @@ class PendingEntry:
     done: list[OnSent | None]
     """For each message; empty for a chunk that others follow."""
     byte_length: int
-    """What its messages take of the client's memory limit."""
+    """The bytes that its messages take of the client's memory limit."""
     sent_at: float
     is_batch: bool = False
+    last_sequence_id: int = -1
+    """The highest sequence id of a batch."""
 
 
 class PendingEntries:
@@ -95,10 +97,11 @@ class PendingEntries:
         self._entries = deque(entry for entry in self._entries if entry.sequence_id != sequence_id)
         return self._failed(refused, error)
 
-    def expire(self, sent_before: float, error: ClientError) -> list[PendingEntry]:
-        """Removes the entries sent before a time, and fails their callbacks."""
+    def expire(self, now: float, limit_s: float, error: ClientError) -> list[PendingEntry]:
+        """Removes the entries sent `limit_s` ago or earlier, and fails their callbacks."""
         expired = []
-        while self._entries and self._entries[0].sent_at <= sent_before:
+        # As the caller's timer adds them: the difference may be rounded to less than the limit.
+        while self._entries and self._entries[0].sent_at + limit_s <= now:
             expired.append(self._entries.popleft())
         return self._failed(expired, error)
 

@@ -41,6 +41,7 @@ class Producer(Generic[T]):
     """
 
     __slots__ = (
+        "_adds_bytes",
         "_current",
         "_hash",
         "_home",
@@ -72,6 +73,8 @@ class Producer(Generic[T]):
         self._current = 0
         self._hash = HASHES[options.hashing]
         self._is_closed = False
+        self._adds_bytes = False
+        """Whether bytes go into the batch of the only topic as they are."""
         self._separated: PartedSchema | None = None
         if isinstance(schema, PartedSchema) and schema.is_separated:
             self._separated = schema
@@ -169,6 +172,18 @@ class Producer(Generic[T]):
         at once.
         """
         self._home.check()
+        if (
+            type(value) is bytes
+            and self._adds_bytes
+            and key is None
+            and not (properties or event_time_ms or deliver_at_ms or deliver_after_s)
+            and ordering_key is None
+            and sequence_id is None
+            and replicate_to is None
+            and transaction is None
+            and self._topics[0].add_plain(value, callback)
+        ):
+            return
         message = self._outgoing(
             value, key, properties, event_time_ms, ordering_key, deliver_after_s, deliver_at_ms, replicate_to
         )
@@ -256,6 +271,14 @@ class Producer(Generic[T]):
             await asyncio.gather(*(each.close(Closed(f"{self.topic}: it is closed")) for each in added))
             return
         self._topics += added
+        batching = self._options.batching
+        self._adds_bytes = (
+            len(self._topics) == 1
+            and self._schema is None
+            and not self._interceptors
+            and batching is not None
+            and not batching.by_key
+        )
 
     def _outgoing(
         self,

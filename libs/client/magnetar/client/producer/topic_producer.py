@@ -6,16 +6,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable
-from functools import partial
 from typing import Final
 
 from magnetar.client.connection.connection import Connection
+from magnetar.client.connection.frames import Receipts
 from magnetar.client.encryption import Encryptor
 from magnetar.client.errors import (
     ClientError,
     Closed,
     ConnectionLost,
     MessageTooLarge,
+    OperationTimeout,
     ProducerFenced,
     QueueFull,
     QuotaExceeded,
@@ -23,12 +24,12 @@ from magnetar.client.errors import (
     refusal,
 )
 from magnetar.client.messages import OnSent, Outgoing
-from magnetar.client.producer.entries import EntryEncoder, single_in_batch
+from magnetar.client.producer.entries import EntryEncoder, plain_in_batch, single_in_batch
 from magnetar.client.producer.options import ACCESS_MODES, COMPRESSIONS, ProducerOptions
 from magnetar.client.producer.pending import PendingEntries, PendingEntry
 from magnetar.client.session import ClientParts, TopicSession
 from magnetar.common.naming.topic_name import TopicName
-from magnetar.common.wire.frame import MESSAGE_BYTES_MAX
+from magnetar.common.wire.frame import MESSAGE_BYTES_MAX, encode_command
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
     CommandCloseProducer,
@@ -38,8 +39,12 @@ from magnetar.common.wire.pulsar_pb2 import (
     Schema,
     ServerError,
 )
+from magnetar.common.wire.varint import UINT64_MAX
 
 _log = logging.getLogger(__name__)
+
+PLAIN_METADATA_BYTES: Final = 32
+"""Bytes of a message in a batch beside its payload, at most, if it has nothing else."""
 
 CHUNK_METADATA_BYTES: Final = 1_024
 """Bytes of a chunk that are left for the fields of its metadata, beside its properties."""
@@ -68,6 +73,8 @@ class TopicProducer:
     """Keeps messages in order; created by `Producer`. All methods but open and close are plain calls."""
 
     __slots__ = (
+        "_batch_bytes_max",
+        "_batch_messages_max",
         "_batch_timer",
         "_batches",
         "_encoder",
@@ -83,6 +90,7 @@ class TopicProducer:
         "_room_waiters",
         "_schema",
         "_session",
+        "_single_bytes_max",
         "_timeout",
         "_topic_epoch",
         "_uses_transactions",
@@ -113,6 +121,11 @@ class TopicProducer:
         self._encoder: EntryEncoder | None = None
         self._next_sequence_id = -1 if options.initial_sequence_id is None else options.initial_sequence_id
         self._message_bytes_max = MESSAGE_BYTES_MAX
+        self._single_bytes_max = MESSAGE_BYTES_MAX
+        """Bytes of a payload above which it is cut into chunks, where that is on."""
+        batching = options.batching
+        self._batch_messages_max = 0 if batching is None else batching.max_messages
+        self._batch_bytes_max = 0 if batching is None else batching.max_bytes
         self._pending = PendingEntries(TopicName.parse(topic).partition_index)
         self._messages = 0
         self._batches: dict[Hashable, _Batch] = {}
@@ -170,17 +183,16 @@ class TopicProducer:
         size = len(message.payload)
         if size > self._message_bytes_max and not options.chunking and options.compression == "none":
             raise self._too_large(size)
-        self._parts.memory.take(size)
         if sequence_id is None:
             sequence_id = self._next_sequence_id
+        batching = options.batching
+        if batching is None or message.deliver_at_ms or size > self._single_bytes_max:
+            self._add_alone(message, done, sequence_id, size)
+            return sequence_id
+        part = single_in_batch(message, sequence_id)  # It may raise, so nothing is counted before.
+        self._parts.memory.take(size)
         self._next_sequence_id = sequence_id + 1
         self._messages += 1
-        batching = options.batching
-        if batching is None or message.deliver_at_ms or size > self._message_bytes_max:
-            if self._batches:
-                self.flush_batches()
-            self._send_alone(message, sequence_id, done, size)
-            return sequence_id
         kind: Hashable = None
         if not message.is_plain or batching.by_key:
             kind = (
@@ -190,40 +202,86 @@ class TopicProducer:
                 (message.ordering_key or message.key) if batching.by_key else None,
             )
         batch = self._batches.get(kind)
-        if batch is not None and batch.byte_length + size > batching.max_bytes:
-            self._send_batch(self._batches.pop(kind))
+        if batch is not None and batch.byte_length + len(part) > self._batch_bytes_max:
+            self.flush_batches()
             batch = None
         if batch is None:
             if self._batches and not batching.by_key:
                 self.flush_batches()
             batch = self._batches[kind] = _Batch(message, sequence_id)
             self._schedule_flush()
-        part = single_in_batch(message, sequence_id)
         batch.parts.append(part)
         batch.done.append(done)
         batch.byte_length += len(part)
         batch.taken_bytes += size
         batch.last_sequence_id = sequence_id
         if len(batch.parts) >= batching.max_messages:
-            self._send_batch(self._batches.pop(kind))
+            self.flush_batches()
         return sequence_id
 
+    def _add_alone(self, message: Outgoing, done: OnSent | None, sequence_id: int, size: int) -> None:
+        """Publishes a message as an entry of its own, or as several."""
+        encoder = self._encoder
+        assert encoder is not None
+        self._parts.memory.take(size)
+        if self._batches:
+            self.flush_batches()
+        self._messages += 1
+        try:
+            if size > self._single_bytes_max:
+                self._send_chunks(message, sequence_id, done, size)
+            else:
+                frame = encoder.single(message, sequence_id, int(time.time() * 1_000))
+                self._send(PendingEntry(sequence_id, frame, [done], size, 0.0))
+        except BaseException:
+            self._messages -= 1
+            self._parts.memory.release(size)
+            raise
+        self._next_sequence_id = sequence_id + 1
+
+    def add_plain(self, payload: bytes, done: OnSent | None) -> bool:
+        """Adds a message that has only a payload to the batch that waits; returns False where it does not go
+        in, so that `add` decides. Most messages of a busy producer need no more than this.
+        """
+        batch = self._batches.get(None)
+        size = len(payload)
+        if (
+            batch is None
+            or batch.byte_length + size + PLAIN_METADATA_BYTES > self._batch_bytes_max
+            or self._messages >= self._options.max_pending_messages
+            or not self._parts.memory.has_room
+        ):
+            return False
+        self._parts.memory.used_bytes += size
+        sequence_id = self._next_sequence_id
+        self._next_sequence_id = sequence_id + 1
+        self._messages += 1
+        part = plain_in_batch(payload, sequence_id)
+        batch.parts.append(part)
+        batch.done.append(done)
+        batch.byte_length += len(part)
+        batch.taken_bytes += size
+        batch.last_sequence_id = sequence_id
+        if len(batch.parts) >= self._batch_messages_max:
+            self.flush_batches()
+        return True
+
     def flush_batches(self) -> None:
-        """Sends the batches that are not full, in the order of their first messages."""
+        """Sends all batches, in the order of their last messages: brokers that drop duplicates drop what
+        comes after a higher sequence id.
+        """
         if self._batch_timer is not None:
             self._batch_timer.cancel()
             self._batch_timer = None
         batches, self._batches = self._batches, {}
-        for batch in sorted(batches.values(), key=lambda each: each.sequence_id):
-            self._send_batch(batch)
+        for batch in sorted(batches.values(), key=lambda each: each.last_sequence_id):
+            self._send_batch(batch, is_interleaved=len(batches) > 1)
 
     async def idle(self) -> None:
         """Sends what waits, and returns once every message is stored or failed."""
         self.flush_batches()
         while self._messages:
-            waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
-            self._idle_callbacks.append(waiting)
-            await waiting
+            await self._woken_from(self._idle_callbacks)
 
     async def room(self) -> None:
         """Waits until a message may be added. Raises the error with which it ended."""
@@ -234,11 +292,9 @@ class TopicProducer:
                 await connection.writable()
                 continue
             self.flush_batches()
-            waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
-            self._room_waiters.append(waiting)
             if self._messages < self._options.max_pending_messages:
-                self._parts.memory.when_released(partial(_wake, [waiting]))
-            await waiting
+                self._parts.memory.when_released(self, self._memory_released)
+            await self._woken_from(self._room_waiters)
 
     async def close(self, error: ClientError) -> None:
         """Closes it; messages that are unconfirmed fail with `error`."""
@@ -246,15 +302,14 @@ class TopicProducer:
             self._batch_timer.cancel()
         if self._timeout is not None:
             self._timeout.cancel()
-        self._fail_pending(error)
         await self._session.close()
+        self._fail_pending(error)  # Once it is closed: a callback may send again.
         connection = self._session.take_connection()
         if connection is None:
             return
-        close = CommandCloseProducer(producer_id=self._id, request_id=0)
         try:
-            command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
-            await connection.request(command, self.topic, self._parts.options.operation_timeout_s)
+            timeout_s = self._parts.options.operation_timeout_s
+            await connection.request(self._close_command(), self.topic, timeout_s)
         except ClientError as refused:
             _log.debug("%s: closing the producer: %s", self.topic, refused)  # It ends with its connection.
         finally:
@@ -263,10 +318,24 @@ class TopicProducer:
     # For the connection
 
     def on_receipt(self, sequence_id: int, message_id: MessageIdData) -> None:
-        pending = self._pending
-        entry = pending.confirm(sequence_id, message_id.ledgerId, message_id.entryId)
+        ledger_id, entry_id = message_id.ledgerId, message_id.entryId
+        if ledger_id == UINT64_MAX:  # A duplicate, or a topic that is not persistent: stored nowhere else.
+            ledger_id = entry_id = -1
+        self._confirm(sequence_id, ledger_id, entry_id)
+        if self._batches and not self._pending:
+            self.flush_batches()
+
+    def on_receipts(self, receipts: Receipts) -> None:
+        sequence_id, entry_id = receipts.first_sequence_id, receipts.first_entry_id
+        for number in range(receipts.count):
+            self._confirm(sequence_id + number, receipts.ledger_id, entry_id + number)
+        if self._batches and not self._pending:
+            self.flush_batches()
+
+    def _confirm(self, sequence_id: int, ledger_id: int, entry_id: int) -> None:
+        entry = self._pending.confirm(sequence_id, ledger_id, entry_id)
         if entry is None:
-            expected = pending.next_sequence_id
+            expected = self._pending.next_sequence_id
             if expected is not None and sequence_id > expected and self._session.connection is not None:
                 # Receipts come in order: those before it are lost, and sending again is safe.
                 self._session.lost(
@@ -274,10 +343,10 @@ class TopicProducer:
                 )
             return
         if entry.done:
-            self.last_sequence_id = max(self.last_sequence_id, sequence_id + len(entry.done) - 1)
+            last = max(sequence_id, entry.last_sequence_id)
+            if last > self.last_sequence_id:
+                self.last_sequence_id = last
         self._released(entry)
-        if self._batches and not pending:
-            self.flush_batches()
 
     def on_send_error(self, error: CommandSendError) -> None:
         refused = refusal(error.error, error.message, self.topic)
@@ -328,6 +397,9 @@ class TopicProducer:
             if error.code == ServerError.ProducerBlockedQuotaExceededException:
                 self._fail_pending(error)
             raise
+        except (OperationTimeout, asyncio.CancelledError):
+            connection.write(encode_command(self._close_command()))  # The broker may open it yet.
+            raise
         found = answer.producer_success
         self.name = found.producer_name
         if found.HasField("topic_epoch"):
@@ -339,7 +411,11 @@ class TopicProducer:
             self.last_sequence_id = found.last_sequence_id
             self._next_sequence_id = max(self._next_sequence_id, found.last_sequence_id + 1)
         self._encoder.schema_version = found.schema_version if self._schema is not None else b""
-        self._message_bytes_max = connection.message_bytes_max
+        self._message_bytes_max = self._single_bytes_max = connection.message_bytes_max
+        if options.batching is not None:
+            self._batch_bytes_max = min(options.batching.max_bytes, self._message_bytes_max)
+        if options.chunking and options.chunk_bytes_max:
+            self._single_bytes_max = min(self._message_bytes_max, options.chunk_bytes_max)
         for frame in self._pending.frames():
             connection.write(frame)
 
@@ -356,38 +432,41 @@ class TopicProducer:
             _log.warning("%s: the producer ended: %s", self.topic, error)
         self._fail_pending(error)
 
-    def _send_alone(self, message: Outgoing, sequence_id: int, done: OnSent | None, size: int) -> None:
+    def _close_command(self) -> BaseCommand:
+        close = CommandCloseProducer(producer_id=self._id, request_id=0)
+        return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
+
+    def _send_chunks(self, message: Outgoing, sequence_id: int, done: OnSent | None, size: int) -> None:
+        """Sends a message that is larger than the broker takes: in chunks, unless compression suffices."""
         encoder, options = self._encoder, self._options
         assert encoder is not None
-        now_ms = int(time.time() * 1_000)
-        limit = self._message_bytes_max
-        if size <= limit:
-            frame = encoder.single(message, sequence_id, now_ms)
-            self._send(PendingEntry(sequence_id, frame, [done], size, 0.0))
-        else:
-            chunk_bytes = limit - CHUNK_METADATA_BYTES - _properties_bytes(message)
-            if options.chunk_bytes_max:
-                chunk_bytes = min(chunk_bytes, options.chunk_bytes_max)
-            uuid = f"{self.name}-{sequence_id}"
-            frames = encoder.chunks(message, sequence_id, now_ms, max(chunk_bytes, 1), uuid)
-            if len(frames) > 1 and not options.chunking:
-                self._messages -= 1
-                self._parts.memory.release(size)
-                raise self._too_large(size)
-            for frame in frames[:-1]:
-                self._send(PendingEntry(sequence_id, frame, [], 0, 0.0))
-            self._send(PendingEntry(sequence_id, frames[-1], [done], size, 0.0))
+        chunk_bytes = self._message_bytes_max
+        if options.chunking:
+            chunk_bytes -= CHUNK_METADATA_BYTES + _properties_bytes(message)
+        if options.chunk_bytes_max:
+            chunk_bytes = min(chunk_bytes, options.chunk_bytes_max)
+        uuid, now_ms = f"{self.name}-{sequence_id}", int(time.time() * 1_000)
+        frames = encoder.chunks(message, sequence_id, now_ms, max(chunk_bytes, 1), uuid)
+        if len(frames) > 1 and not options.chunking:
+            raise self._too_large(size)
+        for frame in frames[:-1]:
+            self._send(PendingEntry(sequence_id, frame, [], 0, 0.0))
+        self._send(PendingEntry(sequence_id, frames[-1], [done], size, 0.0))
 
-    def _send_batch(self, batch: _Batch) -> None:
+    def _send_batch(self, batch: _Batch, *, is_interleaved: bool) -> None:
+        """Sends a batch; one whose sequence ids lie between those of others has the last of them as its only
+        one, as Java's batches by key.
+        """
         encoder = self._encoder
         assert encoder is not None
         now_ms = int(time.time() * 1_000)
-        first, count = batch.first, len(batch.parts)
+        first, count, last = batch.first, len(batch.parts), batch.last_sequence_id
+        sequence_id = last if is_interleaved else batch.sequence_id
         if count == 1:
-            frame = encoder.single(first, batch.sequence_id, now_ms)
+            frame = encoder.single(first, sequence_id, now_ms)
         else:
-            frame = encoder.batch(batch.parts, first, batch.sequence_id, batch.last_sequence_id, now_ms)
-        self._send(PendingEntry(batch.sequence_id, frame, batch.done, batch.taken_bytes, 0.0, count > 1))
+            frame = encoder.batch(batch.parts, first, sequence_id, last, now_ms)
+        self._send(PendingEntry(sequence_id, frame, batch.done, batch.taken_bytes, 0.0, count > 1, last))
 
     def _send(self, entry: PendingEntry) -> None:
         loop = self._parts.home.loop
@@ -416,12 +495,26 @@ class TopicProducer:
             f"{self.topic}: no receipt within {limit_s:g} s; the message may be stored or not. Is the broker "
             "reachable? A longer send_timeout_s waits for it"
         )
-        for entry in self._pending.expire(loop.time() - limit_s, error):
+        for entry in self._pending.expire(loop.time(), limit_s, error):
             self._released(entry)
         oldest = self._pending.oldest_sent_at
         self._timeout = None
         if oldest is not None:
             self._timeout = loop.call_at(oldest + limit_s, self._expire)
+
+    async def _woken_from(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiting: asyncio.Future[None] = self._parts.home.loop.create_future()
+        waiters.append(waiting)
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            if waiting in waiters:
+                waiters.remove(waiting)
+            raise
+
+    def _memory_released(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        _wake(waiters)
 
     def _released(self, entry: PendingEntry) -> None:
         self._messages -= len(entry.done)

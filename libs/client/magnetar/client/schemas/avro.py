@@ -6,15 +6,18 @@ the rules of Avro that brokers check too. A payload without a version is read by
 
 from __future__ import annotations
 
+import copy
+import importlib
 import io
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, cast, overload
 
+from magnetar.client.schemas.payload_bounds import has_items_without_bytes, nests_deep
 from magnetar.client.schemas.projection import projection_of
 from magnetar.client.schemas.schema import Payload, SchemaError, SchemaInfo, is_version, shown_version
 from magnetar.client.schemas.structure import structure_of
 from magnetar.client.schemas.value_misfit import ValueMisfit
-from magnetar.client.schemas.values import Convert, Form, codec_of, same
+from magnetar.client.schemas.values import Convert, Form, branch_name, codec_of, same
 from magnetar.client.schemas.versions import WriterVersions
 from magnetar.common.errors import InvalidSchema
 from magnetar.common.schemas.avro_types import (
@@ -63,7 +66,6 @@ class Avro(Generic[T]):
         """
         self._structure = structure_of(source, SchemaType.AVRO, Form.AVRO, namespace)
         self._info = SchemaInfo("", SchemaType.AVRO, self._structure.text, dict(properties or {}))
-        self._source = (source, namespace, properties)
         self._write = _writer_of(self._structure.parsed.root)
         self._read_own = reader_of(self._structure.parsed.root)
         self._versions = WriterVersions[Reader]()
@@ -77,7 +79,7 @@ class Avro(Generic[T]):
         """Returns the value in Avro's binary form, without a header. Raises SchemaError."""
         try:
             return self._write(self._structure.codec.encode(value))
-        except ValueMisfit as error:
+        except (ValueMisfit, RecursionError) as error:
             raise SchemaError(f"the value does not fit {self._structure.name}: {error}") from None
 
     def decode(self, payload: Payload, version: bytes = b"") -> T:
@@ -85,7 +87,7 @@ class Avro(Generic[T]):
         read = self._versions.get(version) if is_version(version) else self._read_own
         try:
             return cast(T, self._structure.codec.decode(read(payload)))
-        except ValueMisfit as error:
+        except (ValueMisfit, RecursionError) as error:
             raise SchemaError(
                 f"a payload of schema version {shown_version(version)} cannot be read as "
                 f"{self._structure.name}: {error}"
@@ -101,8 +103,9 @@ class Avro(Generic[T]):
 
     def for_topic(self) -> Avro[T]:
         """Returns the same schema without versions."""
-        source, namespace, properties = self._source
-        return Avro(source, namespace=namespace, properties=properties)
+        made = copy.copy(self)
+        made._versions = WriterVersions[Reader]()
+        return made
 
     def _reader(self, version: bytes, info: SchemaInfo) -> Reader:
         try:
@@ -126,17 +129,27 @@ def generic_reader(info: SchemaInfo) -> Callable[[Payload], Any]:
     def decode(payload: Payload) -> Any:
         try:
             return codec.decode(read(payload))
-        except ValueMisfit as error:
+        except (ValueMisfit, RecursionError) as error:
             raise SchemaError(f"a payload cannot be read by its AVRO definition: {error}") from None
 
     return decode
 
 
 def reader_of(root: AvroType) -> Reader:
-    """Returns the function that reads payloads of a writer's types into plain values."""
+    """Returns the function that reads payloads of a writer's types into plain values.
+
+    Raises SchemaError, also for an array whose length no payload bounds.
+    """
     fastavro = _fastavro()
+    if has_items_without_bytes(root):
+        raise SchemaError(
+            "the definition has an array of items without bytes, so that a short payload could hold "
+            "billions; give the items another type than null"
+        )
     parsed = _parsed_by_fastavro(fastavro, root)
-    read_value = fastavro.schemaless_reader
+    # The reader in Python stops at the interpreter's limit of recursion, where the compiled one crashes.
+    reading = importlib.import_module("fastavro._read_py") if nests_deep(root) else fastavro
+    read_value = reading.schemaless_reader
 
     def read(payload: Payload) -> Any:
         source = io.BytesIO(payload)
@@ -183,7 +196,7 @@ def bare_definition(root: AvroType) -> Any:
 def _bare(avro_type: AvroType, defined: set[str]) -> Any:
     if isinstance(avro_type, Named):
         if avro_type.name in defined:
-            return avro_type.name
+            return branch_name(avro_type)
         defined.add(avro_type.name)
     match avro_type:
         case Primitive(kind=kind):
@@ -194,13 +207,13 @@ def _bare(avro_type: AvroType, defined: set[str]) -> Any:
             return {"type": "map", "values": _bare(values, defined)}
         case Union(branches=branches):
             return [_bare(branch, defined) for branch in branches]
-        case Fixed(name=name, size=size):
-            return {"type": "fixed", "name": name, "size": size}
-        case Enumeration(name=name, symbols=symbols):
-            return {"type": "enum", "name": name, "symbols": list(symbols)}
-        case Record(name=name, fields=fields):
+        case Fixed(size=size):
+            return {"type": "fixed", "name": branch_name(avro_type), "size": size}
+        case Enumeration(symbols=symbols):
+            return {"type": "enum", "name": branch_name(avro_type), "symbols": list(symbols)}
+        case Record(fields=fields):
             members = [{"name": each.name, "type": _bare(each.type, defined)} for each in fields.values()]
-            return {"type": "record", "name": name, "fields": members}
+            return {"type": "record", "name": branch_name(avro_type), "fields": members}
 
 
 def _fastavro() -> Any:

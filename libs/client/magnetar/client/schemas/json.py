@@ -80,7 +80,7 @@ class Json(Generic[T]):
         """Returns the value of a payload. Raises SchemaError."""
         try:
             return cast(T, self._structure.codec.decode(parsed_json(payload, exact=self._has_decimals)))
-        except ValueMisfit as error:
+        except (ValueMisfit, RecursionError) as error:
             raise SchemaError(
                 f"a payload of schema version {shown_version(version)} cannot be read as "
                 f"{self._structure.name}: {error}"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from magnetar.client.schemas.schema import SchemaError
 from magnetar.client.schemas.value_misfit import ValueMisfit
-from magnetar.client.schemas.values import Convert, Form, plain_default, same
+from magnetar.client.schemas.values import Convert, Form, branch_name, plain_default, same
 from magnetar.common.errors import IncompatibleSchema
 from magnetar.common.schemas.avro_aliases import AliasCollision, renamed
 from magnetar.common.schemas.avro_resolution import Comparison, PairBudget, direct_misfit
@@ -98,7 +98,7 @@ class _Projections:
         named, others = {}, []
         for each, convert_branch in zip(writer.branches, self._of_branches(writer, reader), strict=True):
             if isinstance(each, Named):
-                named[each.name] = convert_branch
+                named[branch_name(each)] = convert_branch
             else:
                 others.append((_test_of(each), convert_branch))
 
@@ -157,7 +157,7 @@ def _refusal(why: str, part: str = "") -> Convert:
 def _as_branch(branch: AvroType, convert: Convert) -> Convert:
     if not isinstance(branch, Named):
         return convert
-    name = branch.name
+    name = branch_name(branch)
     return lambda plain: (name, convert(plain))
 
 

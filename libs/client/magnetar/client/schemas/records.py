@@ -93,7 +93,7 @@ _CONTAINERS: Final[dict[Any, Callable[[list[Any]], Any]]] = {
     frozenset: frozenset,
     AbstractSet: frozenset,
 }
-"""What a list is made into, for the types of attributes that are not lists."""
+"""The classes that a list is made into, for the types of attributes that are not lists."""
 _FACTORIES: Final[tuple[Any, ...]] = (list, dict, set, tuple, frozenset)
 """Functions that always make the same default."""
 

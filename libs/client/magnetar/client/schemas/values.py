@@ -14,7 +14,7 @@ import copy
 import json
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -107,6 +107,15 @@ def codec_of(root: AvroType, form: Form, bindings: Bindings | None = None) -> Va
     return _Compiler(form, bindings or Bindings()).of(root)
 
 
+def branch_name(avro_type: AvroType) -> str:
+    """Returns the name of a union's branch in plain Avro: the kind, or a full name that has a namespace.
+
+    Without one a name inside a record would get the record's namespace.
+    """
+    name = label(avro_type)
+    return f"_.{name}" if isinstance(avro_type, Named) and "." not in name else name
+
+
 def same(value: Any) -> Any:
     """Returns its argument: the conversion of values that are plain already."""
     return value
@@ -169,28 +178,36 @@ class _Compiler:
 
 
 def _leaf(avro_type: Primitive | Fixed, form: Form) -> ValueCodec:
+    checked = _checked_leaf(avro_type, form)
+    # What fastavro reads is of the definition's types already.
+    return replace(checked, decode=same) if form is Form.AVRO else checked
+
+
+def _checked_leaf(avro_type: Primitive | Fixed, form: Form) -> ValueCodec:
     match avro_type.kind:
         case "null":
-            return _checked("null", lambda value: 2 if value is None else 0)
+            return _instances("null", type(None))
         case "boolean":
-            return _checked("a boolean", lambda value: 2 if isinstance(value, bool) else 0)
+            return _instances("a boolean", bool)
         case "int":
             return _integer(31)
         case "long":
             return _integer(63)
         case "float" | "double":
-            is_number = _checked("a number", _number_score)
-            to_plain = is_number.encode if avro_type.kind == "double" else _single
+            to_plain = _number if avro_type.kind == "double" else _single
             return ValueCodec(_number_score, _plain_number_score, to_plain, _float)
         case "string":
-            return _checked("text", lambda value: 2 if isinstance(value, str) else 0)
+            return _instances("text", str)
         case _:
             return _bytes(avro_type.size if isinstance(avro_type, Fixed) else None, form)
 
 
-def _checked(expected: str, score: Score) -> ValueCodec:
+def _instances(expected: str, cls: type) -> ValueCodec:
+    def score(value: Any) -> int:
+        return 2 if isinstance(value, cls) else 0
+
     def check(value: Any) -> Any:
-        if not score(value):
+        if not isinstance(value, cls):
             raise not_a(expected, value)
         return value
 
@@ -229,12 +246,16 @@ def _float(plain: Any) -> float:
         raise ValueMisfit(f"{shown(plain)} is too large for a double") from None
 
 
+def _number(value: Any) -> Any:
+    if type(value) is not float and not _number_score(value):
+        raise not_a("a number", value)
+    return value
+
+
 def _single(value: Any) -> Any:
     """Returns a number that fits a float of 4 bytes, which rounds it."""
-    if not _number_score(value):
-        raise not_a("a number", value)
     try:
-        _SINGLE.pack(value)
+        _SINGLE.pack(_number(value))
     except (struct.error, OverflowError):
         raise ValueMisfit(f"{shown(value)} is too large for a float; use a double") from None
     return value
@@ -249,6 +270,8 @@ def _integer(bits: int) -> ValueCodec:
         return 2 if -limit <= value < limit else 1
 
     def check(value: Any) -> int:
+        if type(value) is int and -limit <= value < limit:
+            return value
         found = score(value)
         if found == 2:
             return int(value)
@@ -341,6 +364,8 @@ def _enum(enumeration: Enumeration, cls: type[Enum] | None) -> ValueCodec:
 
 def _array(items: ValueCodec) -> ValueCodec:
     def converted(values: Any, convert: Convert) -> list[Any]:
+        if convert is same:
+            return list(values)
         try:
             return [convert(each) for each in values]
         except ValueMisfit:
@@ -354,7 +379,10 @@ def _array(items: ValueCodec) -> ValueCodec:
     def encode(value: Any) -> list[Any]:
         if not accepts(value):
             raise not_a("a list", value)
-        return converted(value, items.encode)
+        # Sets in an order that is the same in every process, since defaults are part of definitions.
+        return converted(
+            sorted(value, key=repr) if isinstance(value, set | frozenset) else value, items.encode
+        )
 
     def decode(plain: Any) -> list[Any]:
         if not isinstance(plain, list):
@@ -368,6 +396,8 @@ def _map(values: ValueCodec) -> ValueCodec:
     def converted(value: Any, convert: Convert) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise not_a("a map", value)
+        if convert is same:
+            return dict(value)
         made = {}
         for key, each in value.items():
             if not isinstance(key, str):
@@ -391,7 +421,7 @@ def _map(values: ValueCodec) -> ValueCodec:
 
 def _optional(branch: AvroType, codec: ValueCodec, form: Form) -> ValueCodec:
     """Returns the codec of a union of null and one branch, which most unions are."""
-    name, convert_in, convert_out = label(branch), codec.encode, codec.decode
+    name, convert_in, convert_out = branch_name(branch), codec.encode, codec.decode
 
     def encode(value: Any) -> Any:
         return None if value is None else (name, convert_in(value))
@@ -408,27 +438,28 @@ def _optional(branch: AvroType, codec: ValueCodec, form: Form) -> ValueCodec:
 
 
 def _avro_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
-    by_label = {label(each): codec for each, codec in branches}
+    by_name = {branch_name(each): codec for each, codec in branches}
     named = _named_branches(branches)
     others = [codec for each, codec in branches if not isinstance(each, Named)]
     named_codecs = [codec for each, codec in branches if isinstance(each, Named)]
-    labels = [label(each) for each, _ in branches]
+    names = [branch_name(each) for each, _ in branches]
     codecs = [codec for _, codec in branches]
     shown_union = described(Union(tuple(each for each, _ in branches)))
 
     def encode(value: Any) -> Any:
         if _is_pair(value, named):
-            return (value[0], named[value[0]].encode(value[1]))
+            name, codec = named[value[0]]
+            return (name, codec.encode(value[1]))
         number = _best([each.accepts(value) for each in codecs])
         if number is None:
             raise not_a(f"of a {shown_union}", value)
-        return None if labels[number] == "null" else (labels[number], codecs[number].encode(value))
+        return None if names[number] == "null" else (names[number], codecs[number].encode(value))
 
     def decode(plain: Any) -> Any:
         if plain is None:
             return None
         if type(plain) is tuple:
-            return by_label[plain[0]].decode(plain[1])
+            return by_name[plain[0]].decode(plain[1])
         candidates = others or named_codecs
         number = _best([each.holds(plain) for each in candidates])
         if number is None:
@@ -454,7 +485,7 @@ def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
 
     def encode(value: Any) -> Any:
         if _is_pair(value, named):
-            return named[value[0]].encode(value[1])
+            return named[value[0]][1].encode(value[1])
         return converted(value, [each.accepts(value) for each in codecs], True)
 
     def decode(plain: Any) -> Any:
@@ -469,11 +500,12 @@ def _json_union(branches: list[tuple[AvroType, ValueCodec]]) -> ValueCodec:
     return ValueCodec(accepts, holds, encode, decode)
 
 
-def _named_branches(branches: list[tuple[AvroType, ValueCodec]]) -> dict[str, ValueCodec]:
-    return {each.name: codec for each, codec in branches if isinstance(each, Named)}
+def _named_branches(branches: list[tuple[AvroType, ValueCodec]]) -> dict[str, tuple[str, ValueCodec]]:
+    """Returns the names in plain Avro and the codecs by full name."""
+    return {each.name: (branch_name(each), codec) for each, codec in branches if isinstance(each, Named)}
 
 
-def _is_pair(value: Any, named: dict[str, ValueCodec]) -> bool:
+def _is_pair(value: Any, named: Mapping[str, object]) -> bool:
     """Whether a value says which named type of a union it is of, which dicts that look alike need."""
     return type(value) is tuple and len(value) == 2 and isinstance(value[0], str) and value[0] in named
 
@@ -530,10 +562,12 @@ def _object(record: Record, codecs: dict[str, ValueCodec], bound: BoundRecord, f
                     raise ValueMisfit(f"the field {shown(each.name)} is missing")
                 attributes[each.attribute] = None
                 continue
-            try:
-                member = convert(plain[each.name])
-            except ValueMisfit as error:
-                raise error.within(f".{each.name}") from None
+            member = plain[each.name]
+            if convert is not same:
+                try:
+                    member = convert(member)
+                except ValueMisfit as error:
+                    raise error.within(f".{each.name}") from None
             if each.container is not None and member is not None:
                 member = each.container(member)
             attributes[each.attribute] = member
@@ -578,10 +612,11 @@ def _dict(record: Record, codecs: dict[str, ValueCodec], form: Form) -> ValueCod
             for name, codec in codecs.items()
         }
 
-    def score(value: Any) -> int:
-        return _record_score(value, required, names)
+    def accepts(value: Any) -> int:
+        found = _record_score(value, required, names)
+        return found if found and names.issuperset(value) else 0
 
-    return ValueCodec(score, score, encode, decode)
+    return ValueCodec(accepts, lambda plain: _record_score(plain, required, names), encode, decode)
 
 
 def _converted(convert: Convert, value: Any, path: str) -> Any:
@@ -616,17 +651,28 @@ def _filled(each: Field, form: Form) -> Callable[[], Any]:
 
 
 def plain_default(default: Any, avro_type: AvroType, form: Form) -> Any:
-    """Returns a default of a definition as a plain value. The default must be one of the type."""
+    """Returns a default of a definition as a plain value; it must be one by `avro_defaults.problem`.
+
+    Values that Java's client is lenient about become those that it makes of them.
+    """
     match avro_type:
         case Union():
             branch = avro_type.branches[0]
             made = plain_default(default, branch, form)
-            return made if form is not Form.AVRO or not isinstance(branch, Named) else (branch.name, made)
+            return (
+                made
+                if form is not Form.AVRO or not isinstance(branch, Named)
+                else (branch_name(branch), made)
+            )
         case Array():
-            return [plain_default(each, avro_type.items, form) for each in default]
+            values = default.values() if isinstance(default, dict) else default
+            values = values if isinstance(default, dict | list) else ()
+            return [plain_default(each, avro_type.items, form) for each in values]
         case Map():
-            return {key: plain_default(each, avro_type.values, form) for key, each in default.items()}
+            members = default if isinstance(default, dict) else {}
+            return {key: plain_default(each, avro_type.values, form) for key, each in members.items()}
         case Record():
+            default = default if isinstance(default, dict) else {}
             return {each.name: _member_default(default, each, form) for each in avro_type.fields.values()}
     if avro_type.kind in ("float", "double"):
         return float(default)
@@ -635,6 +681,8 @@ def plain_default(default: Any, avro_type: AvroType, form: Form) -> Any:
     if avro_type.kind not in ("bytes", "fixed"):
         return default
     found = default.encode("latin-1", "replace")
+    if isinstance(avro_type, Fixed):
+        found = found[: avro_type.size].ljust(avro_type.size, b"\0")
     if form is Form.AVRO:
         return found
     return base64.b64encode(found).decode() if form is Form.JSON else default

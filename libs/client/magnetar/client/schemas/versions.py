@@ -13,7 +13,7 @@ VERSIONS_MAX: Final = 256
 
 
 class WriterVersions(Generic[D]):
-    """What a schema made of each version's definition."""
+    """The results that a schema keeps, one for each version."""
 
     def __init__(self, versions_max: int = VERSIONS_MAX) -> None:
         self._versions_max = versions_max

@@ -1,8 +1,8 @@
 """Ports of the loopback interface for servers that are started here, each given to one process only.
 
 A server gets its port before it listens, and a killed server listens again later, so a free port may be
-reserved. A process that takes a port holds, until it ends, a record lock on the byte of that number in a file
-that all processes of a user share.
+reserved. A process that takes a port holds, until it ends or releases the port, a record lock on the byte
+of that number in a file that all processes of a user share.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import os
 import random
 import socket
 import tempfile
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +24,15 @@ PORT_TRIES_MAX: Final = 10_000
 _rng: Final = random.SystemRandom()
 _taken: Final[set[int]] = set()
 """By this process, to which its own locks are no obstacle."""
-_locks: Final = os.open(
-    Path(tempfile.gettempdir()) / f"magnetar-ports-{os.getuid()}",
-    os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-    0o600,
-)
-"""Never closed: closing any descriptor of the file would give up every lock (POSIX)."""
+
+
+@cache
+def _locks() -> int:
+    """Descriptor of the shared file. Never closed: closing any descriptor of the file would give up every
+    lock (POSIX).
+    """
+    path = Path(tempfile.gettempdir()) / f"magnetar-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def free_ports(count: int) -> list[int]:
@@ -52,15 +57,24 @@ def take(port: int) -> bool:
     """Reserve the port for this process; returns False when it is in use or reserved by another process."""
     if port in _taken:
         return False
+    locks = _locks()
     try:
-        fcntl.lockf(_locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
     if not _is_free(port):
-        fcntl.lockf(_locks, fcntl.LOCK_UN, 1, port)
+        fcntl.lockf(locks, fcntl.LOCK_UN, 1, port)
         return False
     _taken.add(port)
     return True
+
+
+def release(ports: Iterable[int]) -> None:
+    """Give up ports that this process took."""
+    for port in ports:
+        if port in _taken:
+            _taken.remove(port)
+            fcntl.lockf(_locks(), fcntl.LOCK_UN, 1, port)
 
 
 def _is_free(port: int) -> bool:

@@ -1,4 +1,4 @@
-"""A port that was given to a process is nobody else's, also while nobody listens there."""
+"""A port that was given to a process is given to no other, also while no process listens there."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import subprocess
 import sys
 from contextlib import closing
 
-from tools.free_ports import PORT_MIN, first_outgoing_port, free_ports, free_run, take
+from magnetar.testing.free_ports import PORT_MIN, first_outgoing_port, free_ports, free_run, release, take
 
-TAKES = "import sys; from tools.free_ports import take; sys.exit(not take(int(sys.argv[1])))"
+TAKES = "import sys; from magnetar.testing.free_ports import take; sys.exit(not take(int(sys.argv[1])))"
 
 
 def another_process_takes(port: int) -> bool:
@@ -37,3 +37,12 @@ def test_a_run_is_given_whole() -> None:
 def test_port_in_use_is_not_given() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         assert not take(listening.getsockname()[1])
+
+
+def test_a_released_port_is_given_again_here_and_to_another_process() -> None:
+    (port,) = free_ports(1)
+    release([port])
+    assert another_process_takes(port)
+    assert take(port)
+    release([port, port])
+    assert take(port)
