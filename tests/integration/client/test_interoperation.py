@@ -26,11 +26,12 @@ from magnetar.client import (
     Reader,
     String,
 )
-from pulsar.schema import AvroSchema, JsonSchema, StringSchema
+from magnetar.client.schemas.records import Int
+from pulsar import schema
 
+from tests.integration.client import pypi_orders
 from tests.integration.clients import RECEIVE_MS_MAX, receive
 from tests.integration.harness import Endpoint
-from tests.unit.client.schemas.orders import ORDER, PYPI, Order, PypiOrder
 
 T = TypeVar("T")
 
@@ -274,17 +275,38 @@ def test_a_message_that_only_one_key_opens_is_ciphertext_for_the_others(
     assert list(of_theirs.encrypted.keys) == [KEY_NAME]
     own, of_ours = receive(consumer), receive(consumer)
     assert own.data() == of_theirs.data != b"secret"
-    context = of_ours.encryption_context()
-    assert [key.key for key in context.keys()] == [KEY_NAME]
+    assert [key.key for key in of_ours.encryption_context().keys()] == [KEY_NAME]  # noqa: SIM118 - no dict
     assert b"secret" not in of_ours.data()
 
 
+@dataclass
+class Line:
+    """A record in a record."""
+
+    sku: str
+    count: Int
+
+
+@dataclass
+class Order:
+    """A record as magnetar-client has it."""
+
+    customer: str
+    price: float
+    lines: list[Line]
+    note: str | None = None
+
+
+ORDERS: Final = [Order("größe", 1.5, [Line("a", 1), Line("b", -2)], "中文 🚀"), Order("", -0.0, [])]
+TEXTS: Final = ["größe 中文 🚀", ""]
+
+
 @pytest.mark.parametrize(
-    ("theirs", "ours", "their_value", "our_value"),
+    ("theirs", "ours", "their_values", "our_values"),
     [
-        (StringSchema(), String(), "größe 中文 🚀", "größe 中文 🚀"),
-        (JsonSchema(PypiOrder), Json(Order, bytes_as_text=True), PYPI, ORDER),
-        (AvroSchema(PypiOrder), Avro(Order), PYPI, ORDER),
+        (schema.StringSchema(), String(), TEXTS, TEXTS),
+        (schema.JsonSchema(pypi_orders.Order), Json(Order), pypi_orders.ORDERS, ORDERS),
+        (schema.AvroSchema(pypi_orders.Order), Avro(Order), pypi_orders.ORDERS, ORDERS),
     ],
     ids=["string", "json", "avro"],
 )
@@ -294,20 +316,25 @@ def test_values_of_one_topic_by_both_clients_are_read_by_both(
     topic: str,
     theirs: Any,
     ours: Any,
-    their_value: object,
-    our_value: object,
+    their_values: list[Any],
+    our_values: list[Any],
 ) -> None:
     consumer = client.subscribe(topic, "theirs", schema=theirs)
-    client.create_producer(topic, schema=theirs).send(their_value)
+    producer = client.create_producer(topic, schema=theirs)
+    for value in their_values:
+        producer.send(value)
 
-    async def work(own: Client) -> list[object]:
+    async def work(own: Client) -> list[Message]:
         async with await own.create_producer(topic, schema=ours) as producer:
-            await producer.send(our_value)
+            for value in our_values:
+                await producer.send(value)
         async with await own.subscribe(topic, "ours", schema=ours, initial_position="earliest") as found:
-            return [(await found.receive(RECEIVE_S)).value for _ in range(2)]
+            return [await found.receive(RECEIVE_S) for _ in range(4)]
 
-    assert with_ours(endpoint, work) == [our_value] * 2
-    assert [receive(consumer).value() for _ in range(2)] == [their_value] * 2
+    messages = with_ours(endpoint, work)
+    assert [message.value for message in messages] == our_values * 2
+    assert len({message.schema_version for message in messages}) == 1, "the definitions are one version"
+    assert [receive(consumer).value() for _ in range(4)] == their_values * 2
 
 
 def numbered(begin: int, end: int) -> tuple[Sent, ...]:
