@@ -12,7 +12,7 @@ from magnetar.client.lookup import REDIRECTS_MAX, TopicPattern
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import ServerError
 
-from tests.unit.client.model_broker import Broker, error_frame, frame, lookup_answer
+from tests.unit.client.model_broker import Broker, Cluster, error_frame, frame, lookup_answer
 from tests.unit.client.scene import TOPIC, Scene, staged, until
 
 
@@ -253,8 +253,6 @@ def test_topics_of_a_pattern_come_and_go() -> None:
         await consumer.close()
         await asyncio.sleep(1)
         assert not any(session.watchers for session in scene.broker.sessions)
-
-    from tests.unit.client.model_broker import Cluster
 
     staged(scenario, Cluster(watches=True))
 

@@ -22,7 +22,7 @@ from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandLookupTopic, FeatureFlags, ServerError
 
 from tests.unit.client.model_broker import Broker, Cluster, error_frame, frame
-from tests.unit.client.scene import TOPIC
+from tests.unit.client.scene import TOPIC, until
 from tests.unit.client.virtual_network import VirtualNetwork, Wire, virtually
 
 
@@ -60,8 +60,7 @@ def test_a_silent_peer_is_given_up_after_a_ping_without_answer() -> None:
         raw = Raw(network)
         connection = await connect("raw", 1)
         began = network.loop.time()
-        while connection.lost is None:
-            await asyncio.sleep(1)
+        await until(lambda: connection.lost)
         assert 2 * KEEP_ALIVE_S - 1 < network.loop.time() - began < 2 * KEEP_ALIVE_S + 2
         assert raw.received.count(PING) == 1
         assert "raw:1 is silent" in str(connection.lost)
@@ -91,8 +90,7 @@ def test_requests_get_their_own_answers_in_any_order() -> None:
         broker.answers["lookupTopic"] = lambda command, session: held.append((command, session)) or b""
         connection = await connect("broker", 6650)
         asking = [asyncio.ensure_future(connection.request(lookup(), TOPIC)) for _ in range(3)]
-        while len(held) < 3:
-            await asyncio.sleep(0.1)
+        await until(lambda: len(held) == 3)
         for number, (command, session) in reversed(list(enumerate(held))):
             session.on_lookupTopic(command)
             session.send(error_frame(command.request_id, ServerError.UnknownError, f"again {number}"))
@@ -321,8 +319,7 @@ def test_canceling_an_attempt_closes_what_was_opened() -> None:
     async def scenario(network: VirtualNetwork) -> None:
         Raw(network, connected=b"")
         connecting = asyncio.ensure_future(connect("raw", 1))
-        while not network.wires:
-            await asyncio.sleep(0.001)
+        await until(lambda: network.wires)
         connecting.cancel()
         await asyncio.gather(connecting, return_exceptions=True)
         await asyncio.sleep(1)
