@@ -61,6 +61,7 @@ TREE: Final = {
         "mutations",
         "benchmarks",
         "storage-benchmarks",
+        "client-benchmarks",
         "decisions/README",
         "dependencies",
     ],

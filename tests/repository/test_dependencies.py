@@ -19,6 +19,8 @@ from tools.setup import members
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = members()
+SHARED = {"opentelemetry": "opentelemetry-api"}
+"""Importable names of several distributions, and the one that is meant."""
 NOT_OURS_TO_PIN = {"compression"}
 """Extras that nothing here installs: tests, images and commands do without."""
 
@@ -35,7 +37,7 @@ def name_of(room: Path) -> str:
 def owners() -> dict[str, str]:
     """Distribution by importable name: ours by their second part, others as installed."""
     found: dict[str, str] = {
-        name: canonicalize_name(distributions[0])
+        name: canonicalize_name(SHARED.get(name, distributions[0]))
         for name, distributions in packages_distributions().items()
         if name != "magnetar"
     }
@@ -56,11 +58,20 @@ def optional(room: Path) -> set[str]:
     return {canonicalize_name(Requirement(line).name) for lines in extras.values() for line in lines}
 
 
+def _is_known_to_type_checkers(line: ast.stmt) -> bool:
+    """Whether type checkers bring what it imports, so that nothing has to be installed."""
+    return isinstance(line, ast.ImportFrom) and line.module == "typing_extensions"
+
+
 def imported(room: Path) -> dict[str, str]:
     """Distribution to one file that imports it."""
     found: dict[str, str] = {}
     for path in sorted((room / "magnetar").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = [line for line in node.body if not _is_known_to_type_checkers(line)]
+        for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

@@ -60,8 +60,11 @@ class _Traffic:
 
 @asynccontextmanager
 async def _traffic(scene: Scene) -> AsyncIterator[_Traffic]:
-    """Run traffic until the block ends; an error of the consumer is raised."""
-    producer: Producer[Any] = await scene.new_client().create_producer(scene.topic(), batching=None)
+    """Run traffic until the block ends; an error of the consumer is raised. Sends wait for the service
+    without end: those without a receipt go to the next connection.
+    """
+    client = scene.new_client()
+    producer: Producer[Any] = await client.create_producer(scene.topic(), batching=None, send_timeout_s=0)
     traffic = _Traffic(producer, await scene.consumer())
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(traffic.send()), group.create_task(traffic.receive())]
@@ -87,7 +90,6 @@ async def killed(scene: Scene) -> None:
         await scene.ask("kill", scene.topic())
         traffic.released.set()
         await traffic.end()
-    # Nothing but the connection was lost: messages without a receipt are sent again.
     expect_equal(traffic.failed, {}, "failed sends")
     connected = traffic.producer.is_connected and traffic.consumer.is_connected
     expect(connected, "producer or consumer is not connected in the end")

@@ -113,7 +113,7 @@ def produce(
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What all messages of a command have in common."""
+    """The part that all messages of a command have in common."""
 
     key: str | None
     properties: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What a client asks brokers about topics: their partitions, owners and schemas, and the topics of a
+"""Questions of a client to brokers about topics: their partitions, owners and schemas, and the topics of a
 namespace.
 """
 
@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from magnetar.client.back_off import BackOff
@@ -69,6 +70,13 @@ class TopicPattern:
     def broker_expression(self) -> str:
         """The expression over whole topic names, as brokers take it."""
         return f"{self.domain}://{self.namespace}/{self.expression.pattern}"
+
+    @property
+    def watched_at(self) -> str:
+        """The name of a topic, which need not exist, whose broker is asked to tell of new topics: watchers of
+        different patterns are spread over brokers.
+        """
+        return f"persistent://{self.namespace}/{sha256(self.expression.pattern.encode()).hexdigest()[:16]}"
 
     def matches(self, name: TopicName) -> bool:
         """Returns whether a topic or partition belongs to it."""

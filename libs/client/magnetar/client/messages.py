@@ -281,7 +281,7 @@ class Message:
 
     @property
     def _own(self) -> Any:
-        """What a batch has for each of its messages: key, properties, event time ..."""
+        """The part that a batch has for each of its messages: key, properties, event time ..."""
         found = self._serialized_own
         if found is None:
             return self._metadata

@@ -34,7 +34,7 @@ may be the former connection, which the broker has not given up yet.
 
 
 class ClientParts:
-    """What producers and consumers share of their client."""
+    """The parts of a client that its producers and consumers share."""
 
     __slots__ = ("_next_id", "growth", "home", "lookup", "memory", "options", "pool", "residents")
 
@@ -64,7 +64,7 @@ class Closeable(Protocol):
 
 
 class Resident(Protocol):
-    """What a session keeps open at the owner of its topic."""
+    """A producer or consumer that a session keeps open at the owner of its topic."""
 
     async def attach(self, connection: Connection) -> None:
         """Opens it on this connection. Raises Refused, ConnectionLost, OperationTimeout."""

@@ -34,7 +34,7 @@ _ENTRY_ID_MAX: Final = 1 << 62
 
 
 class Entry(NamedTuple):
-    """What follows a Message command."""
+    """The bytes that follow a Message command."""
 
     metadata: bytes
     """Serialized MessageMetadata."""

@@ -50,7 +50,7 @@ REDELIVERED_MAX: Final = 1_000
 
 
 class MessageSink(Protocol):
-    """What a topic's consumer gives its messages to."""
+    """The receiver of a topic consumer's messages."""
 
     def on_messages(self, messages: list[Message]) -> None:
         """Takes messages in their order."""

@@ -67,18 +67,35 @@ class TopicListWatcher:
         pauses = BackOff()
         while True:
             try:
-                connection = await self._parts.pool.to_service()
-                if connection.feature_flags.supports_topic_watchers:
-                    await self._follow(connection)
-                    pauses.reset()
-                else:
+                if not await self._is_told():
                     await asyncio.sleep(self._every_s)
                 await self._add(await self._parts.lookup.topics_matching(self._pattern))
+                pauses.reset()
             except ClientError as error:
                 _log.info("%s: cannot watch for topics: %s", self._pattern.broker_expression, error)
-                if isinstance(error, Refused) and not error.may_pass:
-                    await asyncio.sleep(self._every_s)
                 await asyncio.sleep(pauses.next_s())
+
+    async def _is_told(self) -> bool:
+        """Takes a broker's updates until the connection ends. Returns False at once where it sends none: it
+        has no watchers, or refuses this one, as for a pattern that is too long. Raises ConnectionLost.
+        """
+        try:
+            # A service behind the service URL may only answer lookups; the one that it names is a broker.
+            connection = await self._parts.lookup.connection_of(self._pattern.watched_at)
+            if not connection.feature_flags.supports_topic_watchers:
+                return False
+            await self._follow(connection)
+        except Refused as error:
+            if error.may_pass:
+                raise
+            _log.info(
+                "%s: looking for topics every %g s, since brokers do not tell: %s",
+                self._pattern.broker_expression,
+                self._every_s,
+                error,
+            )
+            return False
+        return True
 
     async def _follow(self, connection: Connection) -> None:
         """Takes a broker's updates until the connection ends. Raises Refused, ConnectionLost."""
