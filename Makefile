@@ -97,7 +97,7 @@ fmt: setup ## format, and apply ruff's fixes
 proto: setup ## generate the Python code of the .proto files
 	$(BIN)/python proto/generate.py
 
-docs: setup-tests ## generate reference docs: configuration.md, metrics.md, the references in admin.md, cli.md and kubernetes.md, dashboards, the schema of the chart
+docs: setup-tests ## generate reference docs: configuration.md, metrics.md, client-api.md, the references in admin.md, cli.md and kubernetes.md, dashboards, the schema of the chart
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m tools.dashboards
 	$(BIN)/python -m tools.chart

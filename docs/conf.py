@@ -32,7 +32,17 @@ html_copy_source = False
 html_show_copyright = False
 
 TREE: Final = {
-    "Use it": ["quickstart", "features", "clients", "cli", "admin", "spark", "encryption"],
+    "Use it": [
+        "quickstart",
+        "features",
+        "client",
+        "testing-your-code",
+        "clients",
+        "cli",
+        "admin",
+        "spark",
+        "encryption",
+    ],
     "Operate it": [
         "operations",
         "sizing",
@@ -65,7 +75,7 @@ TREE: Final = {
         "decisions/README",
         "dependencies",
     ],
-    "Reference": ["configuration", "metrics", "/CHANGELOG"],
+    "Reference": ["configuration", "metrics", "client-api", "/CHANGELOG"],
 }
 """Pages by part, in the order of the site's navigation."""
 

@@ -2,7 +2,8 @@
 
 docs/configuration.md comes from the settings dataclasses, docs/metrics.md from a rendered metrics page and
 the metrics that modules declare, the reference in docs/admin.md from the table of routes, docs/clients.md
-from the recorded verdicts of client libraries: none can say what the code does not.
+from the recorded verdicts of client libraries, docs/client-api.md from the public names of magnetar.client:
+none can say what the code does not.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ DOCS = Path(__file__).resolve().parent
 
 sys.path.insert(0, str(DOCS.parent))
 from tests.clients.page import page as clients  # noqa: E402  # found only now
+from tools.client_reference import client_reference  # noqa: E402
 from tools.metrics_reference import Silent, metrics  # noqa: E402
 
 CONFIGURATION = """\
@@ -143,6 +145,7 @@ def main() -> None:
         "admin.md": admin(),
         "cli.md": cli(),
         "clients.md": clients(),
+        "client-api.md": client_reference(),
     }
     stale = []
     for name, text in pages.items():

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -19,8 +20,6 @@ from tools.setup import members
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = members()
-SHARED = {"opentelemetry": "opentelemetry-api"}
-"""Importable names of several distributions, and the one that is meant."""
 NOT_OURS_TO_PIN = {"compression"}
 """Extras that nothing here installs: tests, images and commands do without."""
 
@@ -37,7 +36,8 @@ def name_of(room: Path) -> str:
 def owners() -> dict[str, str]:
     """Distribution by importable name: ours by their second part, others as installed."""
     found: dict[str, str] = {
-        name: canonicalize_name(SHARED.get(name, distributions[0]))
+        # Of a namespace, such as opentelemetry, the distribution that the others extend.
+        name: canonicalize_name(min(distributions, key=lambda each: (len(each), each)))
         for name, distributions in packages_distributions().items()
         if name != "magnetar"
     }
@@ -58,20 +58,23 @@ def optional(room: Path) -> set[str]:
     return {canonicalize_name(Requirement(line).name) for lines in extras.values() for line in lines}
 
 
-def _is_known_to_type_checkers(line: ast.stmt) -> bool:
-    """Whether type checkers bring what it imports, so that nothing has to be installed."""
-    return isinstance(line, ast.ImportFrom) and line.module == "typing_extensions"
+def run_statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker reads."""
+    ahead: list[ast.AST] = [tree]
+    while ahead:
+        node = ahead.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            ahead += node.orelse
+        else:
+            ahead += ast.iter_child_nodes(node)
 
 
 def imported(room: Path) -> dict[str, str]:
     """Distribution to one file that imports it."""
     found: dict[str, str] = {}
     for path in sorted((room / "magnetar").rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                node.body = [line for line in node.body if not _is_known_to_type_checkers(line)]
-        for node in ast.walk(tree):
+        for node in run_statements(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

@@ -35,7 +35,7 @@ class Lacks(Exception):
 
 
 class Scene:
-    """The surroundings of one scenario: its client, its topics, the service's ear."""
+    """The means of one scenario: its client, its topics, the service's ear."""
 
     def __init__(self, url: str, prefix: str, keys: Path, name: str, protocol: TextIO) -> None:
         self.url = url

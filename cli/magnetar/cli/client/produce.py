@@ -113,7 +113,7 @@ def produce(
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The part that all messages of a command have in common."""
+    """The fields that all messages of a command have in common."""
 
     key: str | None
     properties: Mapping[str, str]

@@ -119,7 +119,7 @@ class Client:
 
     @property
     def parts(self) -> ClientParts:
-        """The base of producers and consumers of another kind, such as those of Spark's sink."""
+        """The parts that producers and consumers of another kind build on, such as those of Spark's sink."""
         return self._parts
 
     @property

@@ -1,6 +1,4 @@
-"""Questions of a client to brokers about topics: their partitions, owners and schemas, and the topics of a
-namespace.
-"""
+"""Requests about topics: their partitions, owners and schemas, and the topics of a namespace."""
 
 from __future__ import annotations
 

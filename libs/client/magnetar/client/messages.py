@@ -281,7 +281,7 @@ class Message:
 
     @property
     def _own(self) -> Any:
-        """The part that a batch has for each of its messages: key, properties, event time ..."""
+        """The metadata of this message alone: key, properties, event time ..."""
         found = self._serialized_own
         if found is None:
             return self._metadata

@@ -34,7 +34,7 @@ _ENTRY_ID_MAX: Final = 1 << 62
 
 
 class Entry(NamedTuple):
-    """The bytes that follow a Message command."""
+    """The part of a frame that follows a Message command."""
 
     metadata: bytes
     """Serialized MessageMetadata."""

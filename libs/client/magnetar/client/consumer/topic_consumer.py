@@ -50,7 +50,7 @@ REDELIVERED_MAX: Final = 1_000
 
 
 class MessageSink(Protocol):
-    """The receiver of a topic consumer's messages."""
+    """The receiver of the messages of a topic's consumer."""
 
     def on_messages(self, messages: list[Message]) -> None:
         """Takes messages in their order."""
@@ -76,6 +76,7 @@ class TopicConsumer:
         "_decoder",
         "_entries_by_id",
         "_epoch",
+        "_has_positions",
         "_id",
         "_is_shared",
         "_keeps_place",
@@ -114,7 +115,10 @@ class TopicConsumer:
         sink: MessageSink,
     ) -> None:
         self.topic = topic
-        self.partition = TopicName.parse(topic).partition_index
+        name = TopicName.parse(topic)
+        self.partition = name.partition_index
+        self._has_positions = name.persistent
+        """Whether ids tell messages apart: all of a non-persistent topic have the same one."""
         self.last_taken: MessageId | None = None
         """The last message that the application took; only known where it decides where to begin again."""
         self.has_reached_end = False
@@ -450,13 +454,13 @@ class TopicConsumer:
         is_asked, self._asked = self._asked, False
         if self._chunks.dropped:
             self._drop_chunks()
-        if found:
+        if found and self._has_positions:
             position = found[0].entry.ids[-1]
             self._newest = max(self._newest, position)
             if self._acks.is_acknowledged(position):
                 found = []
-        if found and self.start is not None:
-            found = self._after_start(found)
+            elif self.start is not None:
+                found = self._after_start(found)
         if found and found[0].encrypted is not None and self._options.crypto_failure == "discard":
             self.acknowledge(found[0])
             found = []

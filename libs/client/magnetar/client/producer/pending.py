@@ -25,7 +25,7 @@ class PendingEntry:
     done: list[OnSent | None]
     """For each message; empty for a chunk that others follow."""
     byte_length: int
-    """The bytes that its messages take of the client's memory limit."""
+    """Bytes that its messages take of the client's memory limit."""
     sent_at: float
     is_batch: bool = False
     last_sequence_id: int = -1
