@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
 
 import pytest
 from cryptography.hazmat.primitives import hashes
@@ -17,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from magnetar.client.chunks import Chunks
-from magnetar.client.deliveries import messages_of
+from magnetar.client.connection.frames import Delivery, parse_entry
+from magnetar.client.consumer.chunks import ChunkAssembler
+from magnetar.client.consumer.decoding import EntryDecoder
 from magnetar.client.encryption import (
     DATA_KEY_S,
     DATA_KEYS_MAX,
@@ -28,17 +31,15 @@ from magnetar.client.encryption import (
     Encryptor,
     unwrap_key,
 )
-from magnetar.client.entries import send_frame
 from magnetar.client.errors import ClientError, Undecryptable
-from magnetar.client.messages import Incoming, Outgoing
+from magnetar.client.messages import Message, Outgoing, Receiver
+from magnetar.client.producer.entries import EntryEncoder, single_in_batch
 from magnetar.common.wire.batch import parse_metadata, payload_of
 from magnetar.common.wire.frame import FrameDecoder, encode_entry
 from magnetar.common.wire.pulsar_pb2 import (
-    CommandMessage,
     CompressionType,
     EncryptionKeys,
     KeyValue,
-    MessageIdData,
     MessageMetadata,
 )
 
@@ -242,40 +243,48 @@ def test_a_producer_refuses_public_keys_that_cannot_encrypt() -> None:
             Encryptor({"mine": bad})
 
 
+@dataclass
+class Place:
+    """The consumer, as far as messages ask it."""
+
+    topic: str = "t"
+    partition: int = -1
+
+
 def delivered(
-    entry: bytes, decryptor: Decryptor | None, action: CryptoFailure = "fail", chunks: Chunks | None = None
-) -> list[Incoming]:
-    command = CommandMessage(consumer_id=1, message_id=MessageIdData(ledgerId=3, entryId=9))
-    return list(messages_of("t", command, entry, chunks or Chunks(), decryptor, action))
+    entry: bytes,
+    decryptor: Decryptor | None,
+    action: CryptoFailure = "fail",
+    chunks: ChunkAssembler | None = None,
+) -> list[Message]:
+    receiver = cast(Receiver, Place())
+    decoder = EntryDecoder(receiver, chunks or ChunkAssembler(10, 0), decryptor, action, lambda: 0.0)
+    return decoder.messages(Delivery(1, 3, 9, 0, (), -1, parse_entry(entry)))[0]
 
 
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.ZLIB])
 def test_what_is_sent_encrypted_comes_back(batched: bool, compression: CompressionType.ValueType) -> None:
     messages = [Outgoing(b"a" * 100, "k"), Outgoing(b"b", "k")][: 2 if batched else 1]
-    data = send_frame(
-        messages,
-        batched=batched,
-        producer_id=7,
-        producer_name="p",
-        sequence_id=40,
-        publish_time_ms=1_000,
-        compression=compression,
-        encryptor=Encryptor({"mine": public_pem(RSA)}),
-    )
+    encoder = EntryEncoder(7, "p", compression, Encryptor({"mine": public_pem(RSA)}))
+    if batched:
+        parts = [single_in_batch(message, 40 + number) for number, message in enumerate(messages)]
+        data = encoder.batch(parts, messages[0], 40, 41, 1_000)
+    else:
+        data = encoder.single(messages[0], 40, 1_000)
     (frame,) = FrameDecoder().receive_data(data)
     assert b"aaa" not in frame.entry
     assert parse_metadata(frame.entry).uncompressed_size in (0, 100) or batched
     found = delivered(frame.entry, Decryptor(Keys(mine=pem(RSA))))
-    assert [each.payload for each in found] == [each.payload for each in messages]
+    assert [each.data for each in found] == [each.payload for each in messages]
     assert all(each.encrypted is None and not each.unreadable for each in found)
     (opaque,) = delivered(frame.entry, None)
-    assert (opaque.payload, opaque.key) == (b"", "k")
+    assert (opaque.data, opaque.key) == (b"", "k")
     assert "give the private key" in opaque.unreadable
     assert opaque.encrypted is not None
     assert list(opaque.encrypted.keys) == ["mine"]
     (raw,) = delivered(frame.entry, Decryptor(Keys()), "consume")
-    assert raw.payload == bytes(payload_of(frame.entry))
+    assert raw.data == bytes(payload_of(frame.entry))
     assert not raw.unreadable
     assert raw.encrypted is not None
     assert raw.encrypted.batch_size == (2 if batched else 0)
@@ -284,8 +293,8 @@ def test_what_is_sent_encrypted_comes_back(batched: bool, compression: Compressi
 
 
 def test_each_chunk_is_decrypted_by_itself() -> None:
-    decryptor, chunks = Decryptor(Keys(mine=pem(RSA))), Chunks()
-    found: list[Incoming] = []
+    decryptor, chunks = Decryptor(Keys(mine=pem(RSA))), ChunkAssembler(10, 0)
+    found: list[Message] = []
     for number, piece in enumerate((b"one ", b"two")):
         metadata, payload = encrypted(piece, "mine", uuid="u", chunk_id=number, num_chunks_from_msg=2)
         entry = encode_entry(metadata.SerializeToString(), payload)
@@ -293,4 +302,4 @@ def test_each_chunk_is_decrypted_by_itself() -> None:
         assert opaque.encrypted is not None
         assert opaque.entry.ids == [(3, 9)]
         found += delivered(entry, decryptor, chunks=chunks)
-    assert [each.payload for each in found] == [b"one two"]
+    assert [each.data for each in found] == [b"one two"]

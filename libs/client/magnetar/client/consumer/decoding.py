@@ -13,7 +13,7 @@ from magnetar.client.consumer.chunks import ChunkAssembler
 from magnetar.client.encryption import CryptoFailure, Decryptor, key_names
 from magnetar.client.errors import Undecryptable, Unreadable
 from magnetar.client.messages import EncryptionContext, EntryLeft, Message, Problem, Receiver
-from magnetar.common.errors import DataCorruption
+from magnetar.common.errors import DataCorruption, MalformedFrame
 from magnetar.common.wire.ack_set import words_to_acked_bits
 from magnetar.common.wire.batch import batch_messages
 from magnetar.common.wire.pulsar_pb2 import (
@@ -69,7 +69,10 @@ class EntryDecoder:
             return [self._unreadable(MessageMetadata(), delivery, [position], str(error))], 1
         batched = metadata.HasField("num_messages_in_batch")
         size = metadata.num_messages_in_batch if batched else 0
-        acked_bits = words_to_acked_bits(ack_set, size) if ack_set and size else 0
+        try:
+            acked_bits = words_to_acked_bits(ack_set, size) if ack_set and size else 0
+        except MalformedFrame as error:
+            return [self._unreadable(metadata, delivery, [position], str(error))], 1
         counted = size - acked_bits.bit_count() if batched else 1
         if metadata.encryption_keys:
             try:
@@ -179,11 +182,10 @@ class EntryDecoder:
 def counted_messages(delivery: Delivery) -> int:
     """Returns the number of messages that the broker counts for an entry that is not decoded."""
     try:
-        metadata = MessageMetadata.FromString(delivery.entry.metadata)
-    except DecodeError:
+        size = MessageMetadata.FromString(delivery.entry.metadata).num_messages_in_batch
+        return size - words_to_acked_bits(delivery.ack_set, size).bit_count() if delivery.ack_set else size
+    except (DecodeError, MalformedFrame):
         return 1
-    size = metadata.num_messages_in_batch
-    return size - words_to_acked_bits(delivery.ack_set, size).bit_count() if delivery.ack_set else size
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,11 @@ def _batch(payload: bytes, size: int) -> list[tuple[bytes | SingleMessageMetadat
         for _ in range(size):
             start = position + 4
             metadata_end = start + int.from_bytes(payload[position:start], "big")
-            if payload[start] == 0x18 and payload[start + 1] < 0x80 and payload[start + 2] != 0x20:
+            if (
+                payload[start] == 0x18
+                and payload[start + 1] < 0x80
+                and payload[start + 2 : start + 3] != b"\x20"
+            ):
                 position = metadata_end + payload[start + 1]
                 own: bytes | SingleMessageMetadata | None = payload[start:metadata_end]
             else:
