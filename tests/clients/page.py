@@ -23,9 +23,10 @@ _SERVICE_TITLES: Final = {STANDALONE: "Standalone", CLUSTER: "Cluster", APACHE: 
 _OPENING: Final = """\
 # Clients
 
-Existing Pulsar clients connect unchanged. This page is what a run of their own libraries showed on a Magnetar
-standalone, on a Magnetar cluster (two brokers over three bookies, entered through discovery), and on Apache
-Pulsar 4.0.7, where each scenario has to pass, too, but for [aborts of Go](#scenarios).
+Existing Pulsar clients connect unchanged. This page is what a run of their own libraries, and of Magnetar's own
+asyncio client, showed on a Magnetar standalone, on a Magnetar cluster (two brokers over three bookies, entered
+through discovery), and on Apache Pulsar 4.0.7, where each scenario has to pass, too, but for
+[aborts of Go](#scenarios).
 
 ```sh
 make clients ARGS=--record            # standalone and cluster
@@ -48,16 +49,19 @@ _MATRIX: Final = """
 """
 
 _TRANSACTIONS: Final = """
-Java and Go have transactions. The Go client names the transaction in the Send command alone, not in the
+Java, Go and Python asyncio have transactions. The Go client names the transaction in the Send command alone, not in the
 metadata of the message, where Apache Pulsar 4.0.7 looks for it before a delivery. There, consumers get what
 Go aborted; Magnetar takes the transaction from the command. A Go client finds a moved coordinator by a new
 connection alone, so the broker closes the connection then.
+
+Python asyncio has PROTOBUF by a schema of the application, as its [interface for
+schemas](../libs/client/magnetar/client/schemas/schema.py) allows; the client itself has PROTOBUF_NATIVE.
 """
 
 _SECURED: Final = """
 ## With credentials
 
-Java 4.0.8, Go 0.19.0, Rust 6.9.1, Node 1.15.0 and Python 3.13.0 pass every scenario of
+Java 4.0.8, Go 0.19.0, Rust 6.9.1, Node 1.15.0, Python 3.13.0 and Python asyncio pass every scenario of
 [`security_catalogue.py`](../tests/clients/security_catalogue.py) on a standalone with TLS, authentication and
 authorization: tokens, passwords, client certificates, names that are checked, refusals, a supplier whose
 tokens expire, and OAuth2 against a small issuer. `test_clients_with_security.py` fails where one does not,
@@ -71,6 +75,7 @@ trusts public authorities alone, so that these two scenarios are left out.
 | Rust | "fatal error when connecting" | yes | the address |
 | Node | `ConnectError` | no | the address |
 | Python | `Timeout`, late | no | the address |
+| Python asyncio | `AuthenticationFailed` | yes | the address |
 
 Late: the library connects again until the time of the operation is over, and logs the service's answer alone.
 """

@@ -222,12 +222,6 @@ def _node_library(source: Path) -> Path:
 
 
 PROGRAMS: Final = (
-    Source(
-        "Python asyncio",
-        "magnetar-client of this project",
-        SOURCES / "asyncio_client",
-        _own("tests.clients.asyncio_client"),
-    ),
     Source("Java 4.0.8", "org.apache.pulsar:pulsar-client", SOURCES / "java", java_program("4.0.8"), "4.0.8"),
     Source(
         "Java 2.11.4", "org.apache.pulsar:pulsar-client", SOURCES / "java", java_program("2.11.4"), "2.11.4"
@@ -250,6 +244,12 @@ PROGRAMS: Final = (
         _python("requirements-3.1.0.txt"),
         "old",
         False,
+    ),
+    Source(
+        "Python asyncio",
+        "magnetar-client of this project",
+        SOURCES / "asyncio_client",
+        _own("tests.clients.asyncio_client"),
     ),
 )
 """All of them, as tables list them."""

@@ -43,7 +43,7 @@ def unexpected(verdicts: list[Verdict]) -> list[Verdict]:
     ]
 
 
-@pytest.mark.parametrize("source", SECURITY_PROGRAMS, ids=lambda source: source.name.split()[1])
+@pytest.mark.parametrize("source", SECURITY_PROGRAMS, ids=lambda source: source.name.removeprefix("Secured "))
 def test_every_scenario_passes(service: SecuredService, source: Source) -> None:
     program = built(source)
     granted = service.issuer.granted
@@ -65,6 +65,6 @@ def apache_pulsar() -> Iterator[SecuredService]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("source", SECURITY_PROGRAMS, ids=lambda source: source.name.split()[1])
+@pytest.mark.parametrize("source", SECURITY_PROGRAMS, ids=lambda source: source.name.removeprefix("Secured "))
 def test_every_scenario_passes_on_apache_pulsar(apache_pulsar: SecuredService, source: Source) -> None:
     assert unexpected(run(built(source), apache_pulsar)) == []

@@ -166,10 +166,11 @@ def test_a_write_whose_task_is_killed_appears_once(
         return str(number)
 
     frame = spark.range(0, 2 * 300, 1, 2).select(die_once("id").alias("value"))
-    # What the killed task has published blocks readers until its transaction times out.
-    options = {**sink, "transaction.timeout": "10"}
+    # What the killed task has published blocks readers until its transaction times out; those of the other
+    # task must live until both are done, also where the machine is busy.
+    options = {**sink, "transaction.timeout": "30"}
     frame.write.format("magnetar").options(**options).mode("append").save()
-    deadline = 60_000
+    deadline = 90_000
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     found = [int(reader.read_next(deadline).data()) for _ in range(2 * 300)]
     assert sorted(found) == list(range(2 * 300))

@@ -60,8 +60,9 @@ class _Traffic:
 
 @asynccontextmanager
 async def _traffic(scene: Scene) -> AsyncIterator[_Traffic]:
-    """Run traffic until the block ends; an error of the consumer is raised. Sends wait for the service
-    without end: those without a receipt go to the next connection.
+    """Run traffic until the block ends; an error of the consumer is raised.
+
+    Sends wait for the service without end: those without a receipt go to the next connection.
     """
     client = scene.new_client()
     producer: Producer[Any] = await client.create_producer(scene.topic(), batching=None, send_timeout_s=0)

@@ -38,7 +38,7 @@ def test_a_reader_goes_on_after_its_first_message_and_after_a_lost_connection(
             received = []
             for number in range(3):
                 if number == 2:
-                    await _reconnected(client, reader)
+                    await _reconnected(client, reader, volatile_topic)
                 await producer.send(b"%d" % number)
                 received.append((await reader.read(timeout_s=10)).data)
             return received
@@ -46,9 +46,9 @@ def test_a_reader_goes_on_after_its_first_message_and_after_a_lost_connection(
     assert asyncio.run(run()) == [b"0", b"1", b"2"]
 
 
-async def _reconnected(client: Client, reader: Reader[bytes]) -> None:
-    """Ends the client's connection, and returns once its reader is open again."""
-    (await client.parts.pool.to_service()).end(ConnectionLost("ended by the test"))
+async def _reconnected(client: Client, reader: Reader[bytes], topic: str) -> None:
+    """Ends the connection to the owner of the topic, and returns once its reader is open again."""
+    (await client.parts.lookup.connection_of(topic)).end(ConnectionLost("ended by the test"))
     async with asyncio.timeout(10):
         while reader.is_connected:  # noqa: ASYNC110  # nothing tells
             await asyncio.sleep(0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from magnetar.client.client import Client
+from magnetar.client.connection.frames import Receipts
 from magnetar.client.errors import ClientError, ConnectionLost, TopicTerminated
 from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.wire import commands
@@ -145,6 +146,32 @@ def test_what_is_unconfirmed_is_sent_again_as_it_was_after_the_connection_ended(
     assert [command.epoch for command in opened_twice] == [0, 1]
     for command in opened_twice:
         assert [(each.key, each.value) for each in command.metadata] == [(DEDUPLICATION, REQUIRED)]
+
+
+def test_receipts_that_arrive_together_confirm_all_of_their_entries() -> None:
+    entries, taken = 50, list[int]()
+    held: list[bytes] = []
+
+    def at_once(command: Any) -> bytes:
+        held.append(receipt(command))
+        return b"".join(held) if len(held) == entries else b""
+
+    class Counting(SequencedProducer):
+        def on_receipts(self, receipts: Receipts) -> None:
+            taken.append(receipts.count)
+            super().on_receipts(receipts)
+
+    async def program(broker: MadeUpBroker, client: Client) -> None:
+        broker.answers["send"] = at_once
+        producer = Counting(client, TOPIC, NAME, CompressionType.NONE)
+        await producer.open_when_free(5)
+        for number in range(entries):
+            await producer.send(one(number))
+        await producer.flushed()
+        assert producer.pending_bytes == 0
+
+    run(program)
+    assert sum(taken) > entries // 2, "most of them are taken as a run"
 
 
 def test_a_transaction_without_deduplication_is_given_up_when_messages_are_in_doubt() -> None:

@@ -137,7 +137,7 @@ class EntryEncoder:
         _add_message_fields(metadata, message)
         _add_entry_fields(metadata, send, message)
         payload = message.payload
-        if self._compression != CompressionType.NONE:
+        if self._compression != CompressionType.NONE and payload:
             metadata.compression = self._compression
             metadata.uncompressed_size = len(payload)
             payload = compress(self._compression, payload)
@@ -164,8 +164,10 @@ class EntryEncoder:
         return frames
 
     def _packed(self, metadata: MessageMetadata, payload: bytes) -> bytes:
-        """Returns the payload compressed and encrypted, as it says in `metadata`."""
-        if self._compression != CompressionType.NONE:
+        """Returns the payload compressed and encrypted, as it says in `metadata`. An empty one is not
+        compressed: the C++ library drops what is empty after ZLIB as unreadable.
+        """
+        if self._compression != CompressionType.NONE and payload:
             metadata.compression = self._compression
             metadata.uncompressed_size = len(payload)
             payload = compress(self._compression, payload)
