@@ -452,7 +452,7 @@ class TopicConsumer:
     def _arrived(self, found: list[Message], counted: int) -> None:
         """Hands on the messages of an entry, for which the broker counted so many."""
         is_asked, self._asked = self._asked, False
-        if self._chunks.dropped:
+        if self._chunks.dropped or self._chunks.repeated:
             self._drop_chunks()
         if found and self._has_positions:
             position = found[0].entry.ids[-1]
@@ -597,6 +597,9 @@ class TopicConsumer:
         return left
 
     def _drop_chunks(self) -> None:
+        repeated, self._chunks.repeated = self._chunks.repeated, []
+        for position in repeated:
+            self.acknowledge_entry(MessageId(*position), EntryLeft([position], 0))
         dropped, self._chunks.dropped = self._chunks.dropped, []
         for position in dropped:
             entry = EntryLeft([position], 0)
