@@ -504,6 +504,21 @@ def test_acknowledgements_from_before_a_seek_are_not_sent_after_it() -> None:
     staged(scenario)
 
 
+def test_acknowledgements_do_not_overtake_a_seek_that_is_on_its_way() -> None:
+    async def scenario(scene: Scene) -> None:
+        consumer = await scene.client.subscribe(TOPIC, "s", ack_group_s=0.1)
+        scene.store(b"a", b"b")
+        messages = await taken(consumer, 2)
+        scene.network.faults.delay_min_s = scene.network.faults.delay_max_s = 1.0
+        for message in messages:
+            consumer.acknowledge_nowait(message)
+        await consumer.seek(MessageId.EARLIEST)
+        assert payloads(await taken(consumer, 2)) == [b"a", b"b"]
+        assert scene.broker.of("ack") == []
+
+    staged(scenario)
+
+
 def test_a_seek_that_is_refused_leaves_the_reader_where_it_is() -> None:
     async def scenario(scene: Scene) -> None:
         ids = scene.store(b"a", b"b", b"c")

@@ -283,9 +283,12 @@ def test_a_producer_closed_right_behind_the_answer_that_opened_it_comes_back() -
     async def scenario(scene: Scene) -> None:
         def open_and_close(command: Any, session: Any) -> bytes:
             scene.broker.answers.clear()
+            sent: list[bytes] = []
+            session.send = sent.append
             session.on_producer(command)
             session.close_producer(command.producer_id)
-            return b""
+            del session.send
+            return b"".join(sent)  # In one piece: both are taken before the call that waits runs.
 
         scene.broker.answers["producer"] = open_and_close
         producer = await scene.client.create_producer(TOPIC)
