@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from magnetar.client.connection.frames import Delivery, Entry, FrameReader, Run
+from magnetar.client.connection.frames import Delivery, Entry, FrameReader, Receipts, Run
 from magnetar.common.errors import ProtocolError
 from magnetar.common.wire.frame import (
     MAGIC_ENTRY_METADATA,
@@ -56,11 +56,32 @@ SENT = st.builds(
     st.sampled_from([-1, -1, 3]),
     st.sampled_from(["plain", "plain", "plain", "no checksum", "with index", "damaged", "short"]),
 )
-OTHER = st.sampled_from(["ping", "receipt"])
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Receipts that a broker sends."""
+
+    producer_id: int
+    sequence_id: int
+    ledger_id: int
+    entry_id: int
+    count: int
+    """Receipts of which each has both ids larger by one."""
+
+
+STORED = st.builds(
+    Stored,
+    st.sampled_from([0, 1, 2, 127, 128]),
+    st.sampled_from(EDGES),
+    st.sampled_from([0, 1, 2, 16, 300, 2**40, 2**64 - 1]),
+    st.sampled_from(EDGES),
+    st.integers(1, 6),
+)
 
 
 def bodies(sent: Sent) -> list[tuple[bytes, Entry | None]]:
-    """What follows the commands, and what is to be made of it; None where there is a problem."""
+    """The bytes after each command, and the entry to be made of them; None where there is a problem."""
     made: list[tuple[bytes, Entry | None]] = []
     for number in range(sent.count):
         metadata, payload = b"metadata%d" % number, b"p" * number
@@ -80,20 +101,40 @@ def bodies(sent: Sent) -> list[tuple[bytes, Entry | None]]:
     return made
 
 
+def receipt(stored: Stored, number: int) -> BaseCommand:
+    at = MessageIdData(ledgerId=stored.ledger_id, entryId=(stored.entry_id + number) % 2**64)
+    body = CommandSendReceipt(
+        producer_id=stored.producer_id, sequence_id=(stored.sequence_id + number) % 2**64, message_id=at
+    )
+    return BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=body)
+
+
+def one_by_one(frame: Delivery | Run | Receipts | BaseCommand) -> list[Delivery | BaseCommand]:
+    """The frames of which one was made."""
+    if isinstance(frame, Run):
+        return list(frame.deliveries())
+    if isinstance(frame, Receipts):
+        ids = frame.producer_id, frame.first_sequence_id, frame.ledger_id, frame.first_entry_id
+        return [receipt(Stored(*ids, frame.count), number) for number in range(frame.count)]
+    return [frame]
+
+
 def frames_of(
-    sent: list[Sent | str],
+    sent: list[Sent | Stored | None],
 ) -> tuple[bytes, list[tuple[Delivery, bool] | BaseCommand]]:
     """The bytes, and what is expected: deliveries with whether they are readable, and other commands."""
     data, expected = bytearray(), list[tuple[Delivery, bool] | BaseCommand]()
     for each in sent:
-        if isinstance(each, str):
-            command = BaseCommand(type=BaseCommand.PING, ping=CommandPing())
-            if each == "receipt":
-                at = MessageIdData(ledgerId=1, entryId=2)
-                receipt = CommandSendReceipt(producer_id=1, sequence_id=3, message_id=at)
-                command = BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=receipt)
-            data += encode_command(command)
-            expected.append(command)
+        if each is None:
+            ping = BaseCommand(type=BaseCommand.PING, ping=CommandPing())
+            data += encode_command(ping)
+            expected.append(ping)
+            continue
+        if isinstance(each, Stored):
+            for number in range(each.count):
+                command = receipt(each, number)
+                data += encode_command(command)
+                expected.append(command)
             continue
         for number, (body, entry) in enumerate(bodies(each)):
             entry_id = (each.entry_id + number) % 2**64
@@ -123,18 +164,19 @@ def frames_of(
 
 
 @settings(max_examples=examples(120))
-@given(st.lists(SENT | OTHER, max_size=8), st.lists(st.integers(0, 10_000), max_size=8))
+@given(st.lists(SENT | STORED | st.none(), max_size=8), st.lists(st.integers(0, 10_000), max_size=8))
 @example([Sent(1, 8, 126, 5, 0, (), -1, -1, "plain")], [])
-@example([Sent(1, 8, 16_382, 5, 0, (), -1, -1, "plain"), "ping"], [70])
+@example([Sent(1, 8, 16_382, 5, 0, (), -1, -1, "plain"), None], [70])
+@example([Stored(1, 126, 2, 7, 5), Stored(1, 131, 2, 12, 2), Stored(2, 16_382, 3, 16_380, 6)], [])
 @example([Sent(2, 1, 2, 3, 0, (), -1, -1, "plain"), Sent(2, 1, 5, 3, 0, (), -1, -1, "damaged")], [])
-def test_frames_are_those_of_parsing_each_command(sent: list[Sent | str], cuts: list[int]) -> None:
+def test_frames_are_those_of_parsing_each_command(sent: list[Sent | Stored | None], cuts: list[int]) -> None:
     data, expected = frames_of(sent)
     reader = FrameReader(1_000_000)
     found: list[Delivery | BaseCommand] = []
     begin = 0
     for end in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
         for frame in reader.receive_data(data[begin:end]):
-            found += frame.deliveries() if isinstance(frame, Run) else [frame]
+            found += one_by_one(frame)
         begin = end
     assert len(found) == len(expected)
     for frame, wanted in zip(found, expected, strict=True):

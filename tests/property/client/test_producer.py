@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from magnetar.client.client import Client
 from magnetar.client.errors import ClientError, QueueFull
@@ -47,7 +48,7 @@ WAIT = st.tuples(st.just("wait"), st.sampled_from([1, 30, 300, 4_000]), st.none(
 
 @dataclass
 class Account:
-    """What was sent, and how it ended."""
+    """The messages that were sent, and their ends."""
 
     payloads: list[bytes] = field(default_factory=list)
     ended: dict[int, MessageId | ClientError] = field(default_factory=dict)
@@ -120,6 +121,13 @@ def contents(topic: Topic) -> tuple[list[bytes], dict[tuple[tuple[int, int], int
     timeout_s=st.sampled_from([0.0, 0.0, 3.0]),
     pieces=st.sampled_from([0, 40]),
 )
+@example(
+    steps=[("repeat receipts", 0, None), ("send", 2_500, None), ("wait", 1, None)],
+    batching=None,
+    deduplication=False,
+    timeout_s=0.0,
+    pieces=0,
+)
 def test_each_message_ends_once_and_what_is_confirmed_is_stored_in_order(
     steps: list[tuple[str, int, str | None]],
     batching: Batching | None,
@@ -147,9 +155,7 @@ def test_each_message_ends_once_and_what_is_confirmed_is_stored_in_order(
                 index = len(account.payloads)
                 payload = b"%d " % index + b"x" * number
                 try:
-                    producer.send_nowait(
-                        payload, lambda error, at, index=index: account.end(index, error, at), key=key
-                    )
+                    producer.send_nowait(payload, partial(account.end, index), key=key)
                 except QueueFull:
                     continue
                 account.payloads.append(payload)

@@ -20,7 +20,7 @@ TOPIC = "persistent://public/default/t"
 
 @dataclass(slots=True)
 class Scene:
-    """What a scenario uses."""
+    """A client, its broker, and the network between them."""
 
     network: VirtualNetwork
     cluster: Cluster

@@ -79,7 +79,12 @@ def test_a_redirect_to_a_broker_that_dies_is_looked_up_again(dies: str) -> None:
             return lookup_answer(command.request_id, scene.broker.url)
 
         scene.broker.answers["lookupTopic"] = answer
-        two.answers["lookupTopic"] = lambda command, session: two.kill() or b""
+
+        def die(command: Any, session: Any) -> bytes:
+            two.kill()
+            return b""
+
+        two.answers["lookupTopic"] = die
         producer = await scene.client.create_producer(TOPIC)
         await producer.send(b"a")
         assert len(scene.broker.of("lookupTopic")) == 3

@@ -17,7 +17,7 @@ from magnetar.sim.loop import SimLoop, run
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong; may be changed at any time."""
+    """Troubles of a network; may be changed at any time."""
 
     delay_min_s: float = 0.000_1
     delay_max_s: float = 0.001
@@ -28,7 +28,7 @@ class Faults:
 
 
 class ServerEnd(Protocol):
-    """What a host has for each connection."""
+    """A host's end of a connection."""
 
     def receive(self, data: bytes) -> None: ...
 
@@ -107,7 +107,7 @@ class Wire:
         self._network.loop.call_at(self._at("down"), lambda: self._over(None))
 
     def closed_by_client(self) -> None:
-        """What was sent before arrives; what comes back is of no interest."""
+        """Bytes that were sent before arrive; those that come back are of no interest."""
         self._network.loop.call_at(self._at("up"), lambda: self._over(None))
 
     def _carry(self, way: str, data: bytes, arrive: Callable[[bytes], None]) -> None:

@@ -21,7 +21,7 @@ from magnetar.common.wire.commands import AUTH_REFRESH, PING
 from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandLookupTopic, FeatureFlags, ServerError
 
-from tests.unit.client.model_broker import Broker, Cluster, error_frame, frame
+from tests.unit.client.model_broker import Answer, Broker, BrokerSession, Cluster, error_frame, frame
 from tests.unit.client.scene import TOPIC, until
 from tests.unit.client.virtual_network import VirtualNetwork, Wire, virtually
 
@@ -29,6 +29,19 @@ from tests.unit.client.virtual_network import VirtualNetwork, Wire, virtually
 def lookup() -> BaseCommand:
     request = CommandLookupTopic(topic=TOPIC, request_id=0)
     return BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=request)
+
+
+def hold(held: list[Any]) -> Answer:
+    def answer(command: Any, session: BrokerSession) -> bytes:
+        held.append((command, session))
+        return b""
+
+    return answer
+
+
+def reset(command: Any, session: BrokerSession) -> bytes:
+    session.wire.reset()
+    return b""
 
 
 class Raw:
@@ -87,7 +100,7 @@ def test_requests_get_their_own_answers_in_any_order() -> None:
     async def scenario(network: VirtualNetwork) -> None:
         broker = Broker(Cluster(), network)
         held: list[Any] = []
-        broker.answers["lookupTopic"] = lambda command, session: held.append((command, session)) or b""
+        broker.answers["lookupTopic"] = hold(held)
         connection = await connect("broker", 6650)
         asking = [asyncio.ensure_future(connection.request(lookup(), TOPIC)) for _ in range(3)]
         await until(lambda: len(held) == 3)
@@ -106,7 +119,7 @@ def test_a_request_ends_with_its_timeout_and_a_late_answer_is_ignored() -> None:
     async def scenario(network: VirtualNetwork) -> None:
         broker = Broker(Cluster(), network)
         held: list[Any] = []
-        broker.answers["lookupTopic"] = lambda command, session: held.append((command, session)) or b""
+        broker.answers["lookupTopic"] = hold(held)
         connection = await connect("broker", 6650)
         with pytest.raises(OperationTimeout, match=r"broker:6650 did not answer lookupTopic within 3 s"):
             await connection.request(lookup(), TOPIC, 3.0)
@@ -125,7 +138,7 @@ def test_a_request_ends_with_its_timeout_and_a_late_answer_is_ignored() -> None:
 def test_requests_fail_when_the_connection_ends_and_after_it() -> None:
     async def scenario(network: VirtualNetwork) -> None:
         broker = Broker(Cluster(), network)
-        broker.answers["lookupTopic"] = lambda command, session: session.wire.reset() or b""
+        broker.answers["lookupTopic"] = reset
         connection = await connect("broker", 6650)
         for _ in range(2):
             with pytest.raises(ConnectionLost, match="the connection to broker:6650 ended"):
@@ -328,12 +341,12 @@ def test_canceling_an_attempt_closes_what_was_opened() -> None:
     virtually(scenario)
 
 
-def test_writes_of_one_turn_leave_together() -> None:
+def test_writes_of_one_turn_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(network: VirtualNetwork) -> None:
         raw = Raw(network)
         connection: Connection = await connect("raw", 1)
         written: list[bytes] = []
-        raw.wires[0].transport.write = written.append  # type: ignore[method-assign]
+        monkeypatch.setattr(raw.wires[0].transport, "write", written.append)
         for _ in range(3):
             connection.write(PING)
         assert written == []

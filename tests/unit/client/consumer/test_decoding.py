@@ -179,8 +179,8 @@ def test_metadata_that_is_not_parsed_at_once_is_what_it_is_when_parsed(
 
 def test_a_run_is_taken_up_to_the_first_message_that_has_more() -> None:
     def metadata(number: int, **more: Any) -> bytes:
-        fields = {"producer_name": "p", "sequence_id": number, "publish_time": 1_700_000_000_000}
-        return MessageMetadata(**fields, **more).SerializeToString()
+        whole = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1_700_000_000_000, **more)
+        return whole.SerializeToString()
 
     entries = [(metadata(0), b"a"), (metadata(1), b"b"), (metadata(2, partition_key="k"), b"c")]
     found = decoder().plain_messages(Run(1, 3, 7, 0, entries))

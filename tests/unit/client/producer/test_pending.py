@@ -65,6 +65,28 @@ def test_a_chunked_message_ends_with_its_last_chunk_and_names_the_first() -> Non
     assert called.ends[1][2].first_chunk is None
 
 
+def test_a_receipt_of_a_chunk_that_comes_twice_confirms_no_other_chunk() -> None:
+    called, pending = Called(), PendingEntries(-1)
+    for done in ([], [], [called.on("a")]):
+        pending.add(entry(5, *done))
+    for number in (0, 0, 1, 1):
+        pending.confirm(5, 1, number)
+    assert (len(pending), called.ends) == (1, [])
+    pending.confirm(5, 1, 2)
+    assert called.ends == [("a", None, MessageId(1, 2))]
+
+
+def test_a_message_after_chunks_without_a_callback_names_no_chunk() -> None:
+    called, pending = Called(), PendingEntries(-1)
+    for added in (entry(5), entry(5, None), entry(6, called.on("b"))):
+        pending.add(added)
+    for number, sequence_id in enumerate((5, 5, 6)):
+        pending.confirm(sequence_id, 1, number)
+    ((_, _, at),) = called.ends
+    assert at is not None
+    assert at.first_chunk is None
+
+
 def test_a_refusal_ends_all_chunks_of_a_message_and_no_other() -> None:
     called, pending = Called(), PendingEntries(-1)
     pending.add(entry(5))
@@ -87,7 +109,10 @@ def test_entries_expire_in_time_and_in_order() -> None:
     assert [name for name, _, _ in called.ends] == ["0", "1"]
     assert pending.oldest_sent_at == 12.0
     assert len(pending.fail(ERROR)) == 1
-    assert (pending.oldest_sent_at, pending.next_sequence_id, pending.message_count) == (None, None, 0)
+    assert pending.message_count == 0
+    assert list(pending.frames()) == []
+    fresh = PendingEntries(-1)
+    assert (fresh.oldest_sent_at, fresh.next_sequence_id) == (None, None)
 
 
 def test_expiry_holds_at_the_time_that_a_timer_is_set_to_whatever_it_is_rounded_to() -> None:

@@ -35,13 +35,15 @@ class PendingEntry:
 class PendingEntries:
     """The unconfirmed entries of one producer; `message_count` is the number of their messages."""
 
-    __slots__ = ("_entries", "_first_chunk", "_partition", "message_count")
+    __slots__ = ("_chunk_at", "_entries", "_first_chunk", "_partition", "message_count")
 
     def __init__(self, partition: int) -> None:
         """`partition` is part of the ids; -1 for a topic that is not partitioned."""
         self._entries: deque[PendingEntry] = deque()
         self._partition = partition
         self._first_chunk: MessageId | None = None
+        self._chunk_at: tuple[int, int] | None = None
+        """The place of the last chunk that was confirmed, while others of its message are to follow."""
         self.message_count = 0
 
     def __bool__(self) -> bool:
@@ -76,19 +78,25 @@ class PendingEntries:
         entries = self._entries
         if not entries or entries[0].sequence_id != sequence_id:
             return None
+        if self._chunk_at is not None:  # All chunks have one sequence id: is it the same receipt again?
+            if self._chunk_at == (ledger_id, entry_id) and ledger_id >= 0:
+                return None
+            self._chunk_at = None
         entry = entries.popleft()
         done = entry.done
         self.message_count -= len(done)
         if not done:
             self._first_chunk = self._first_chunk or MessageId(ledger_id, entry_id, self._partition)
+            self._chunk_at = ledger_id, entry_id
         elif entry.is_batch:
             size, partition = len(done), self._partition
             for index, each in enumerate(done):
                 if each is not None:
                     each(None, MessageId(ledger_id, entry_id, partition, index, size))
-        elif (each := done[0]) is not None:
+        else:
             first, self._first_chunk = self._first_chunk, None
-            each(None, MessageId(ledger_id, entry_id, self._partition, -1, 0, first))
+            if (each := done[0]) is not None:
+                each(None, MessageId(ledger_id, entry_id, self._partition, -1, 0, first))
         return entry
 
     def refuse(self, sequence_id: int, error: ClientError) -> list[PendingEntry]:
@@ -114,7 +122,7 @@ class PendingEntries:
     def _failed(self, entries: list[PendingEntry], error: ClientError) -> list[PendingEntry]:
         for entry in entries:
             self.message_count -= len(entry.done)
-        self._first_chunk = None
+        self._first_chunk = self._chunk_at = None
         for entry in entries:
             for each in entry.done:
                 if each is not None:
