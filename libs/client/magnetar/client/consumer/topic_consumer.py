@@ -12,8 +12,9 @@ from magnetar.client.connection.frames import Delivery, Run
 from magnetar.client.consumer.acknowledgements import Acknowledgements, Position, ack_set_of
 from magnetar.client.consumer.chunks import ChunkAssembler
 from magnetar.client.consumer.decoding import EntryDecoder, counted_messages
-from magnetar.client.consumer.options import SUBSCRIPTION_TYPES, ConsumerOptions
+from magnetar.client.consumer.options import ConsumerOptions
 from magnetar.client.consumer.redelivery import AckTimeouts, NegativeAcknowledgements
+from magnetar.client.consumer.subscribe_command import start_of, subscribe_command
 from magnetar.client.encryption import Decryptor
 from magnetar.client.errors import ClientError, OperationTimeout, OwnerUnreachable
 from magnetar.client.messages import EntryLeft, Message, MessageId
@@ -21,7 +22,6 @@ from magnetar.client.schemas.schema import NO_SCHEMA, PartedSchema, Schema, Sche
 from magnetar.client.session import ClientParts, TopicSession
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import TxnId
-from magnetar.common.schemas.definition import SchemaType
 from magnetar.common.wire.frame import encode_command
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
@@ -34,16 +34,10 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandSeek,
     CommandSubscribe,
     CommandUnsubscribe,
-    IntRange,
-    KeySharedMeta,
-    KeySharedMode,
     MessageIdData,
 )
 
 _log = logging.getLogger(__name__)
-
-AUTO_CONSUME_SINCE: Final = 21
-"""Version of the protocol since which consumers tell brokers that they take any schema."""
 
 REDELIVERED_MAX: Final = 1_000
 """Entries named in one request for redelivery."""
@@ -518,64 +512,19 @@ class TopicConsumer:
 
     def _subscribe(self, protocol_version: int) -> CommandSubscribe:
         options = self._options
-        command = CommandSubscribe(
-            topic=self.topic,
-            subscription=options.subscription,
-            subType=SUBSCRIPTION_TYPES[options.type],
-            consumer_id=self._id,
-            request_id=0,
-            durable=options.durable,
-            priority_level=options.priority_level,
-            read_compacted=options.read_compacted,
-            consumer_epoch=self._epoch,
-            initialPosition=CommandSubscribe.Earliest
-            if options.initial_position == "earliest"
-            else CommandSubscribe.Latest,
-        )
-        if options.name:
-            command.consumer_name = options.name
-        if options.replicate_subscription:
-            command.replicate_subscription_state = True
+        info = self._schema.info if self._schema is not None else None
+        command = subscribe_command(self.topic, self._id, options, info, protocol_version)
+        command.consumer_epoch = self._epoch
         if not options.durable:
             if self.last_taken is not None:
                 self.start, self.start_inclusive = self.last_taken, False
             if self.start is None and options.initial_position == "earliest":
                 self.start = MessageId.EARLIEST
-            start = self.start or MessageId.LATEST
-            command.start_message_id.CopyFrom(self._wire_start(start))
+            start = start_of(self.start or MessageId.LATEST, inclusive=self.start_inclusive)
+            command.start_message_id.CopyFrom(start)
             if options.start_rollback_s and self.last_taken is None:
                 command.start_message_rollback_duration_sec = options.start_rollback_s
-        info = self._schema.info if self._schema is not None else None
-        # Older brokers do not know the type; newer ones do not take such a consumer for one of plain bytes.
-        if info is not None and (
-            info.type != SchemaType.AUTO_CONSUME or protocol_version >= AUTO_CONSUME_SINCE
-        ):
-            command.schema.CopyFrom(info.to_wire())
-        for name, value in options.properties.items():
-            command.metadata.add(key=name, value=value)
-        for name, value in options.subscription_properties.items():
-            command.subscription_properties.add(key=name, value=value)
-        if options.type == "key_shared":
-            policy = options.key_shared
-            mode = KeySharedMode.STICKY if policy.sticky_ranges else KeySharedMode.AUTO_SPLIT
-            ranges = [IntRange(start=first, end=last) for first, last in policy.sticky_ranges]
-            command.keySharedMeta.CopyFrom(
-                KeySharedMeta(
-                    keySharedMode=mode, hashRanges=ranges, allowOutOfOrderDelivery=policy.allow_out_of_order
-                )
-            )
         return command
-
-    def _wire_start(self, start: MessageId) -> MessageIdData:
-        """Returns where the broker begins: after an entry, or with it if a batch index is given."""
-        if start in (MessageId.EARLIEST, MessageId.LATEST):
-            return start.to_data()
-        if self.start_inclusive and start.first_chunk is not None:
-            start = start.first_chunk
-        data = MessageIdData(ledgerId=start.ledger_id, entryId=start.entry_id)
-        if start.batch_index >= 0 or self.start_inclusive:
-            data.batch_index = max(start.batch_index, 0)
-        return data
 
     def _after_start(self, found: list[Message]) -> list[Message]:
         """Drops the messages of the first entry that come before the start; on a durable subscription they
