@@ -1,4 +1,4 @@
-"""What pulsar-client of PyPI sends magnetar-client receives as it was, and the other way around."""
+"""Messages between pulsar-client of PyPI and magnetar-client, both ways: fields, entries, schemas, places."""
 
 from __future__ import annotations
 
@@ -266,9 +266,10 @@ def test_a_message_that_only_one_key_opens_is_ciphertext_for_the_others(
 
     async def work(ours: Client) -> Message:
         await send_by_ours(ours, topic, way, keys)
-        options = {"crypto_failure": "consume", "initial_position": "earliest"}
-        async with await ours.subscribe(topic, "ours", **options) as own:
-            return await own.receive(RECEIVE_S)
+        own: Consumer[bytes] = await ours.subscribe(
+            topic, "ours", crypto_failure="consume", initial_position="earliest"
+        )
+        return await own.receive(RECEIVE_S)
 
     of_theirs = with_ours(endpoint, work)
     assert of_theirs.encrypted is not None
@@ -411,7 +412,7 @@ def test_a_producer_name_goes_on_in_the_other_client(
 def test_consumers_of_both_clients_share_a_subscription(
     endpoint: Endpoint, client: pulsar.Client, topic: str
 ) -> None:
-    """What one of them gives back, or leaves when it closes, the other gets."""
+    """A consumer that closes leaves its unacknowledged messages to that of the other client."""
     theirs = client.subscribe(topic, "sub", pulsar.ConsumerType.Shared)
     producer = client.create_producer(topic)
 
