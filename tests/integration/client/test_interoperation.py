@@ -334,7 +334,9 @@ def test_values_of_one_topic_by_both_clients_are_read_by_both(
 
     messages = with_ours(endpoint, work)
     assert [message.value for message in messages] == our_values * 2
-    assert len({message.schema_version for message in messages}) == 1, "the definitions are one version"
+    if our_values is not TEXTS:
+        # A text's definition of pulsar-client is "null": another version in Apache Pulsar, the same in Magnetar.
+        assert len({message.schema_version for message in messages}) == 1, "the definitions are one version"
     assert [receive(consumer).value() for _ in range(4)] == their_values * 2
 
 
@@ -419,12 +421,14 @@ def test_consumers_of_both_clients_share_a_subscription(
     async def work(ours: Client) -> set[bytes]:
         consumer: Consumer[bytes] = await ours.subscribe(topic, "sub", type="shared")
         for number in range(20):
-            producer.send(b"%d" % number)
-        messages = [await consumer.receive(RECEIVE_S) for _ in range(10)]
-        await consumer.acknowledge(messages[:5])
-        return {message.data for message in messages[:5]}
+            await asyncio.to_thread(producer.send, b"%d" % number)
+        messages = await consumer.receive_batch(20, timeout_s=0.5)
+        half = messages[: len(messages) // 2]
+        await consumer.acknowledge(half)
+        return {message.data for message in half}
 
     acknowledged = with_ours(endpoint, work)
-    found = {receive(theirs).data() for _ in range(15)}
+    assert acknowledged
+    found = {receive(theirs).data() for _ in range(20 - len(acknowledged))}
     assert found | acknowledged == {b"%d" % number for number in range(20)}
     assert not found & acknowledged
