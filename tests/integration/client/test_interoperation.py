@@ -335,7 +335,7 @@ def test_values_of_one_topic_by_both_clients_are_read_by_both(
     messages = with_ours(endpoint, work)
     assert [message.value for message in messages] == our_values * 2
     if our_values is not TEXTS:
-        # A text's definition of pulsar-client is "null": another version in Apache Pulsar, the same in Magnetar.
+        # The definition of a text is "null" in pulsar-client: a version of its own in Apache Pulsar alone.
         assert len({message.schema_version for message in messages}) == 1, "the definitions are one version"
     assert [receive(consumer).value() for _ in range(4)] == their_values * 2
 
