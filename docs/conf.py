@@ -41,6 +41,9 @@ TREE: Final = {
         "cli",
         "admin",
         "spark",
+        "schemas",
+        "compaction",
+        "transactions",
         "encryption",
     ],
     "Operate it": [
@@ -59,6 +62,7 @@ TREE: Final = {
         "logging",
         "backup",
         "security",
+        "authentication",
     ],
     "Develop it": [
         "/CONTRIBUTING",
@@ -71,6 +75,9 @@ TREE: Final = {
         "mutations",
         "benchmarks",
         "storage-benchmarks",
+        "security-benchmarks",
+        "compaction-benchmarks",
+        "transactions-benchmarks",
         "client-benchmarks",
         "decisions/README",
         "dependencies",

@@ -15,7 +15,6 @@ from typing import Any, Final
 import magnetar.client as package
 from magnetar.client.errors import ClientError
 from magnetar.client.messages import MessageId
-from magnetar.client.schemas.schema import SchemaError
 
 HEAD: Final = """\
 # API of the Python client
@@ -41,8 +40,17 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "KeySharedPolicy",
         "Chunking",
     ),
-    "Authentication": ("Token", "Basic", "TlsCertificate", "OAuth2", "authentication.methods.Credentials"),
-    "Schemas": ("Json", "Avro", "ProtobufNative", "KeyValue", "KeyAndValue", "AutoConsume", "AutoProduce"),
+    "Authentication": ("Token", "Basic", "TlsCertificate", "OAuth2", "Credentials"),
+    "Schemas": (
+        "Json",
+        "Avro",
+        "ProtobufNative",
+        "KeyValue",
+        "KeyAndValue",
+        "AutoConsume",
+        "AutoProduce",
+        "AvroField",
+    ),
     "Interceptors and spans": (
         "ProducerInterceptor",
         "ConsumerInterceptor",
@@ -54,7 +62,6 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 errors in tables."""
 
 OTHERS: Final = "Others"
-RECORDS: Final = ("schemas.records.AvroField",)
 
 TYPES: Final = (
     "consumer.options.SubscriptionType",
@@ -97,7 +104,6 @@ def client_reference() -> str:
             parts += [
                 _table(("function", "values"), ((f"`{name}()`", _doc(_object(name))) for name in functions))
             ]
-            parts += [_entry(name) for name in RECORDS]
     if others:
         parts.append(f"\n## {OTHERS}\n")
         parts += [_entry(name) for name in others]
@@ -238,11 +244,7 @@ def _errors() -> str:
         for each in found.__subclasses__():
             yield from below(each)
 
-    ours = dict.fromkeys(
-        each
-        for each in below(ClientError)
-        if each.__module__ == ClientError.__module__ or each is SchemaError
-    )
+    ours = dict.fromkeys(each for each in below(ClientError) if each.__module__ == ClientError.__module__)
     rows = (
         (
             f"`{each.__name__}`",
@@ -252,7 +254,7 @@ def _errors() -> str:
         )
         for each in ours
     )
-    where = f"In `{ClientError.__module__}`; `SchemaError` in `{SchemaError.__module__}`."
+    where = f"In `{ClientError.__module__}`; `ClientError` also in `{package.__name__}`."
     return f"{where}\n\n{_table(('error', 'is a', 'retriable', 'meaning'), rows)}"
 
 

@@ -63,6 +63,12 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert {page_name(page) for page in ROOT.glob("docs/**/*.md") if page not in reached} == set()
 
 
+def test_every_page_is_in_the_tree_of_the_site() -> None:
+    """The site's build takes a page outside of it for an error, and runs in no tier."""
+    tree = set(re.findall(r'"([\w-]+)"', (ROOT / "docs/conf.py").read_text(encoding="utf-8")))
+    assert {page.stem for page in ROOT.glob("docs/*.md")} - tree == {"README"}
+
+
 def test_documented_benchmarks_exist() -> None:
     named = {
         name

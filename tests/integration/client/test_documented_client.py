@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -23,10 +24,21 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+import pulsar
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from magnetar.client import Client
+from magnetar.client import (
+    Batching,
+    Client,
+    Consumer,
+    DeadLetterPolicy,
+    Message,
+    MessageId,
+    Producer,
+    Reader,
+    Tls,
+)
 from magnetar.common.security.authentication.apr1 import apr1
 from magnetar.common.security.certificates import Authority
 from magnetar.testing import StandaloneProcess, standalone
@@ -204,6 +216,32 @@ def test_no_example_is_left_out() -> None:
     for code in (each for section in SECTIONS.values() for each in (*section.fragments, *section.programs)):
         prints = len(re.findall(r"^ *print\(", code, re.MULTILINE))
         assert SIGNALED in code or len(printed_by(code)) >= prints, f"does not say what it prints:\n{code}"
+
+
+def test_the_calls_of_both_clients_that_the_table_compares_exist() -> None:
+    _, _, table = PAGE.partition("## Coming from pulsar-client")
+    rows = re.findall(r"^\| (.*`.*) \| (.*) \|$", table, re.MULTILINE)
+    left, right = "\n".join(row[0] for row in rows), "\n".join(row[1] for row in rows)
+    theirs = names_of(pulsar, pulsar.Client, pulsar.Producer, pulsar.Consumer, pulsar.Reader, pulsar.Message)
+    theirs |= names_of(pulsar.MessageId, pulsar.ConsumerDeadLetterPolicy, pulsar.CryptoKeyReader)
+    ours = names_of(Client, Producer, Consumer, Reader, Message, MessageId, Tls, Batching, DeadLetterPolicy)
+    for text, known in ((left, theirs), (right, ours)):
+        found = set(re.findall(r"\b([a-z_]+)(?:=|\()", text)) - {"compile"}
+        assert len(found) > 40
+        assert found - known == set()
+
+
+def names_of(*owners: Any) -> set[str]:
+    """Names of members, and of parameters of members."""
+    found = set[str]()
+    for owner in owners:
+        for name in dir(owner):
+            found.add(name)
+            with contextlib.suppress(TypeError, ValueError):
+                found |= inspect.signature(getattr(owner, name)).parameters.keys()
+        with contextlib.suppress(TypeError, ValueError):
+            found |= inspect.signature(owner).parameters.keys()
+    return found
 
 
 @pytest.mark.parametrize("title", WITH_FRAGMENTS)

@@ -63,8 +63,8 @@ def test_a_forked_process_is_refused_even_inside_the_loop() -> None:
             finally:
                 os._exit(0)
         os.close(write)
-        os.waitpid(child, 0)
         text = os.read(read, 1_000).decode()
+        await asyncio.to_thread(os.waitpid, child, 0)
         os.close(read)
         assert f"created in process {os.getpid()} and is used in its fork {child}: " in text
         await client.close()

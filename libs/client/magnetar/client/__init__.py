@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from magnetar.client.authentication.methods import Basic as Basic
+    from magnetar.client.authentication.methods import Credentials as Credentials
     from magnetar.client.authentication.methods import OAuth2 as OAuth2
     from magnetar.client.authentication.methods import TlsCertificate as TlsCertificate
     from magnetar.client.authentication.methods import Token as Token
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from magnetar.client.schemas.primitive import Time as Time
     from magnetar.client.schemas.primitive import Timestamp as Timestamp
     from magnetar.client.schemas.protobuf_native import ProtobufNative as ProtobufNative
+    from magnetar.client.schemas.records import AvroField as AvroField
     from magnetar.client.table_view import TableView as TableView
     from magnetar.client.transactions.transaction import Transaction as Transaction
 
@@ -67,6 +69,7 @@ _HOMES: Final = {
     "AutoConsume": "schemas.auto",
     "AutoProduce": "schemas.auto",
     "Avro": "schemas.avro",
+    "AvroField": "schemas.records",
     "Basic": "authentication.methods",
     "Batching": "producer.options",
     "Bool": "schemas.primitive",
@@ -76,6 +79,7 @@ _HOMES: Final = {
     "ClientError": "errors",
     "Consumer": "consumer.consumer",
     "ConsumerInterceptor": "interceptors",
+    "Credentials": "authentication.methods",
     "CustomRouting": "routing",
     "Date": "schemas.primitive",
     "DeadLetterPolicy": "consumer.dead_letters",

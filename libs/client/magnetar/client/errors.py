@@ -10,7 +10,7 @@
         OperationTimeout        an operation took longer than its limit
         SendTimeout             a message has no receipt in time; it may be stored or not
         QueueFull, MemoryLimitReached, MessageTooLarge
-        Unreadable, Undecryptable
+        Unreadable, Undecryptable, SchemaError
         Closed, WrongLoop, Forked
         TransactionEnded
 
@@ -114,6 +114,12 @@ class Unreadable(ClientError):
 
 class Undecryptable(Unreadable):
     """The payload of a message cannot be decrypted with the private keys at hand."""
+
+
+class SchemaError(ClientError):
+    """A value does not fit its schema, a payload does not fit the schema it was written with, or a class or
+    definition makes no schema.
+    """
 
 
 class TransactionEnded(ClientError):

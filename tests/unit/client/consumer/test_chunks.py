@@ -42,8 +42,10 @@ def test_a_chunk_that_comes_twice_counts_once() -> None:
     chunks.add(chunk("a", 0, 3), (1, 0), b"x", 0.0)
     chunks.add(chunk("a", 1, 3), (1, 1), b"y", 0.0)
     assert chunks.add(chunk("a", 1, 3), (1, 1), b"y", 0.0) is None
-    assert chunks.add(chunk("a", 2, 3), (1, 2), b"z", 0.0) == (b"xyz", [(1, 0), (1, 1), (1, 2)])
-    assert chunks.dropped == []
+    assert chunks.repeated == []
+    assert chunks.add(chunk("a", 1, 3), (1, 2), b"y", 0.0) is None
+    assert chunks.add(chunk("a", 2, 3), (1, 3), b"z", 0.0) == (b"xyz", [(1, 0), (1, 1), (1, 3)])
+    assert (chunks.dropped, chunks.repeated) == ([], [(1, 2)])
 
 
 def test_a_message_that_begins_again_is_taken_from_its_new_beginning() -> None:
@@ -51,6 +53,7 @@ def test_a_message_that_begins_again_is_taken_from_its_new_beginning() -> None:
     chunks.add(chunk("a", 0), (1, 0), b"x", 0.0)
     chunks.add(chunk("a", 0), (1, 5), b"x", 0.0)
     assert chunks.add(chunk("a", 1), (1, 6), b"y", 0.0) == (b"xy", [(1, 5), (1, 6)])
+    assert chunks.repeated == [(1, 0)]
 
 
 def test_incomplete_messages_are_bounded_and_the_oldest_goes() -> None:

@@ -23,7 +23,7 @@ from magnetar.common.wire.batch import parse_metadata, payload_of
 from magnetar.common.wire.pulsar_pb2 import CommandAck, CommandSubscribe, ServerError
 
 from tests.unit.client.model_broker import Broker, Cluster, frame
-from tests.unit.client.scene import TOPIC, Scene, staged, until
+from tests.unit.client.scene import TOPIC, Scene, entry_of, staged, until
 
 
 async def taken(consumer: Consumer[bytes], count: int) -> list[Message]:
@@ -187,6 +187,23 @@ def test_part_of_a_batch_is_acknowledged_by_index_or_with_the_rest() -> None:
         scene.broker.start()
         assert payloads(await taken(by_index, 1)) == [b"b"]
         assert payloads(await taken(whole, 3)) == [b"a", b"b", b"c"]
+
+    staged(scenario)
+
+
+def test_chunks_that_were_sent_twice_leave_nothing_in_the_backlog() -> None:
+    async def scenario(scene: Scene) -> None:
+        def stored(number: int) -> None:
+            chunk = {"uuid": "u", "chunk_id": number, "num_chunks_from_msg": 3, "total_chunk_msg_size": 3}
+            scene.topic.store(entry_of(b"%d" % number, **chunk), 1)
+
+        consumer = await scene.client.subscribe(TOPIC, "s", type="shared")
+        for number in (0, 1, 0, 1, 1, 2):
+            stored(number)
+        (message,) = await taken(consumer, 1)
+        assert message.data == b"012"
+        await consumer.acknowledge(message)
+        await until(lambda: not scene.subscription().unacked())
 
     staged(scenario)
 

@@ -18,9 +18,11 @@ class _Parts:
 
 
 class ChunkAssembler:
-    """The incomplete messages of one topic. What it drops is in `dropped`, which the caller empties."""
+    """The incomplete messages of one topic. What it drops is in `dropped` and `repeated`, which the caller
+    empties.
+    """
 
-    __slots__ = ("_expire_s", "_messages_max", "_waiting", "dropped")
+    __slots__ = ("_expire_s", "_messages_max", "_waiting", "dropped", "repeated")
 
     def __init__(self, messages_max: int, expire_s: float) -> None:
         """`expire_s` 0: incomplete messages never expire."""
@@ -29,6 +31,8 @@ class ChunkAssembler:
         self._waiting: dict[str, _Parts] = {}
         self.dropped: list[Position] = []
         """The chunks of messages that were dropped since they are incomplete."""
+        self.repeated: list[Position] = []
+        """Chunks in place of which the producer sent others: acknowledged, or they stay in the backlog."""
 
     def add(
         self, metadata: MessageMetadata, position: Position, payload: bytes, now: float
@@ -44,6 +48,8 @@ class ChunkAssembler:
         if metadata.chunk_id == 0:
             if parts is not None:  # The producer sent it again, or it is delivered again.
                 del waiting[uuid]
+                if position not in parts.ids:
+                    self.repeated += parts.ids
             while len(waiting) >= self._messages_max:
                 self._drop(next(iter(waiting)))
             parts = waiting[uuid] = _Parts(now)
@@ -51,6 +57,8 @@ class ChunkAssembler:
             self.dropped.append(position)
             return None
         if metadata.chunk_id < len(parts.payloads):
+            if position not in parts.ids:
+                self.repeated.append(position)
             return None
         if metadata.chunk_id > len(parts.payloads):
             parts.ids.append(position)
@@ -77,6 +85,7 @@ class ChunkAssembler:
         """Forgets everything: what is delivered from now on begins anew."""
         self._waiting.clear()
         self.dropped.clear()
+        self.repeated.clear()
 
     def _drop(self, uuid: str) -> None:
         self.dropped += self._waiting.pop(uuid).ids

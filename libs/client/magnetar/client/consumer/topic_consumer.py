@@ -14,7 +14,7 @@ from magnetar.client.consumer.chunks import ChunkAssembler
 from magnetar.client.consumer.decoding import EntryDecoder, counted_messages
 from magnetar.client.consumer.options import ConsumerOptions
 from magnetar.client.consumer.redelivery import AckTimeouts, NegativeAcknowledgements
-from magnetar.client.consumer.subscribe_command import start_of, subscribe_command
+from magnetar.client.consumer.subscribe import start_of, subscribe_command
 from magnetar.client.encryption import Decryptor
 from magnetar.client.errors import ClientError, OperationTimeout, OwnerUnreachable
 from magnetar.client.messages import EntryLeft, Message, MessageId
@@ -446,7 +446,7 @@ class TopicConsumer:
     def _arrived(self, found: list[Message], counted: int) -> None:
         """Hands on the messages of an entry, for which the broker counted so many."""
         is_asked, self._asked = self._asked, False
-        if self._chunks.dropped:
+        if self._chunks.dropped or self._chunks.repeated:
             self._drop_chunks()
         if found and self._has_positions:
             position = found[0].entry.ids[-1]
@@ -513,17 +513,16 @@ class TopicConsumer:
     def _subscribe(self, protocol_version: int) -> CommandSubscribe:
         options = self._options
         info = self._schema.info if self._schema is not None else None
-        command = subscribe_command(self.topic, self._id, options, info, protocol_version)
-        command.consumer_epoch = self._epoch
+        command = subscribe_command(self.topic, self._id, self._epoch, options, info, protocol_version)
         if not options.durable:
             if self.last_taken is not None:
                 self.start, self.start_inclusive = self.last_taken, False
+            elif options.start_rollback_s:
+                command.start_message_rollback_duration_sec = options.start_rollback_s
             if self.start is None and options.initial_position == "earliest":
                 self.start = MessageId.EARLIEST
             start = start_of(self.start or MessageId.LATEST, inclusive=self.start_inclusive)
             command.start_message_id.CopyFrom(start)
-            if options.start_rollback_s and self.last_taken is None:
-                command.start_message_rollback_duration_sec = options.start_rollback_s
         return command
 
     def _after_start(self, found: list[Message]) -> list[Message]:
@@ -546,6 +545,9 @@ class TopicConsumer:
         return left
 
     def _drop_chunks(self) -> None:
+        repeated, self._chunks.repeated = self._chunks.repeated, []
+        for position in repeated:
+            self.acknowledge_entry(MessageId(*position), EntryLeft([position], 0))
         dropped, self._chunks.dropped = self._chunks.dropped, []
         for position in dropped:
             entry = EntryLeft([position], 0)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from magnetar.client.errors import ClientError
+from magnetar.client.errors import SchemaError as SchemaError
 from magnetar.common.schemas.definition import SchemaDefinition, SchemaType, type_name
 from magnetar.common.wire.pulsar_pb2 import KeyValue
 from magnetar.common.wire.pulsar_pb2 import Schema as WireSchema
@@ -26,12 +26,6 @@ VERSION_BYTES: Final = 8
 
 LATEST: Final = b"latest"
 """In place of a version: the topic's newest definition, which a producer asks for when it opens."""
-
-
-class SchemaError(ClientError):
-    """A value does not fit its schema, a payload does not fit the schema it was written with, or a class or
-    definition makes no schema.
-    """
 
 
 @dataclass(frozen=True, slots=True)

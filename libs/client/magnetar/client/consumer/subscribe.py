@@ -1,10 +1,10 @@
-"""The command Subscribe: what a consumer asks of the broker of its topic. No I/O."""
+"""The command that subscribes a consumer."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from magnetar.client.consumer.options import SUBSCRIPTION_TYPES, ConsumerOptions, KeySharedPolicy
+from magnetar.client.consumer.options import SUBSCRIPTION_TYPES, ConsumerOptions
 from magnetar.client.messages import MessageId
 from magnetar.client.schemas.schema import SchemaInfo
 from magnetar.common.schemas.definition import SchemaType
@@ -17,15 +17,18 @@ from magnetar.common.wire.pulsar_pb2 import (
 )
 
 AUTO_CONSUME_SINCE: Final = 21
-"""Version of the protocol since which consumers tell brokers that they take any schema."""
+"""The protocol version since which brokers know consumers that take the schema of each message."""
 
 
 def subscribe_command(
-    topic: str, consumer_id: int, options: ConsumerOptions, schema: SchemaInfo | None, protocol_version: int
+    topic: str,
+    consumer_id: int,
+    epoch: int,
+    options: ConsumerOptions,
+    schema: SchemaInfo | None,
+    protocol_version: int,
 ) -> CommandSubscribe:
-    """Returns the command without its request id, and without the start of a subscription that is not
-    durable. `protocol_version` is the broker's.
-    """
+    """Returns the command, without a start: a subscription that is not durable has one, see `start_of`."""
     command = CommandSubscribe(
         topic=topic,
         subscription=options.subscription,
@@ -35,6 +38,7 @@ def subscribe_command(
         durable=options.durable,
         priority_level=options.priority_level,
         read_compacted=options.read_compacted,
+        consumer_epoch=epoch,
         initialPosition=CommandSubscribe.Earliest
         if options.initial_position == "earliest"
         else CommandSubscribe.Latest,
@@ -53,7 +57,14 @@ def subscribe_command(
     for name, value in options.subscription_properties.items():
         command.subscription_properties.add(key=name, value=value)
     if options.type == "key_shared":
-        command.keySharedMeta.CopyFrom(_key_shared(options.key_shared))
+        policy = options.key_shared
+        mode = KeySharedMode.STICKY if policy.sticky_ranges else KeySharedMode.AUTO_SPLIT
+        ranges = [IntRange(start=first, end=last) for first, last in policy.sticky_ranges]
+        command.keySharedMeta.CopyFrom(
+            KeySharedMeta(
+                keySharedMode=mode, hashRanges=ranges, allowOutOfOrderDelivery=policy.allow_out_of_order
+            )
+        )
     return command
 
 
@@ -67,11 +78,3 @@ def start_of(start: MessageId, *, inclusive: bool) -> MessageIdData:
     if start.batch_index >= 0 or inclusive:
         data.batch_index = max(start.batch_index, 0)
     return data
-
-
-def _key_shared(policy: KeySharedPolicy) -> KeySharedMeta:
-    return KeySharedMeta(
-        keySharedMode=KeySharedMode.STICKY if policy.sticky_ranges else KeySharedMode.AUTO_SPLIT,
-        hashRanges=[IntRange(start=first, end=last) for first, last in policy.sticky_ranges],
-        allowOutOfOrderDelivery=policy.allow_out_of_order,
-    )
