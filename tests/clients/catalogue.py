@@ -1,8 +1,9 @@
 """Catalogue of what Pulsar's clients do, one row a scenario: the contract of the client matrix.
 
-One program per client library (`java/`, `go/`, `rust/`, `node/`, `python/`, and `asyncio_client/` for the own
-one) runs these scenarios against a service; `matrix.py` starts services and programs and collects verdicts. The
-same scenarios run against Apache Pulsar (`make clients ANCHOR=1`): one that fails there is a wrong scenario.
+One program per client library (`java/`, `go/`, `rust/`, `node/`, `python/`, and `asyncio_client/` for the
+project's own) runs these scenarios against a service; `matrix.py` starts services and programs and collects
+verdicts. The same scenarios run against Apache Pulsar (`make clients ANCHOR=1`): one that fails there is a
+wrong scenario.
 
 How a program is called, and what it prints:
 

@@ -23,9 +23,9 @@ _SERVICE_TITLES: Final = {STANDALONE: "Standalone", CLUSTER: "Cluster", APACHE: 
 _OPENING: Final = """\
 # Clients
 
-Existing Pulsar clients connect unchanged. This page is what a run of their own libraries, and of Magnetar's own
-asyncio client, showed on a Magnetar standalone, on a Magnetar cluster (two brokers over three bookies, entered
-through discovery), and on Apache Pulsar 4.0.7, where each scenario has to pass, too, but for
+Existing Pulsar clients connect unchanged. This page is what a run of their own libraries, and of Magnetar's
+asyncio client, showed on a Magnetar standalone, on a Magnetar cluster (two brokers over three bookies,
+entered through discovery), and on Apache Pulsar 4.0.7, where each scenario has to pass, too, but for
 [aborts of Go](#scenarios).
 
 ```sh
@@ -49,10 +49,10 @@ _MATRIX: Final = """
 """
 
 _TRANSACTIONS: Final = """
-Java, Go and Python asyncio have transactions. The Go client names the transaction in the Send command alone, not in the
-metadata of the message, where Apache Pulsar 4.0.7 looks for it before a delivery. There, consumers get what
-Go aborted; Magnetar takes the transaction from the command. A Go client finds a moved coordinator by a new
-connection alone, so the broker closes the connection then.
+Java, Go and Python asyncio have transactions. The Go client names the transaction in the Send command alone,
+not in the metadata of the message, where Apache Pulsar 4.0.7 looks for it before a delivery. There, consumers
+get what Go aborted; Magnetar takes the transaction from the command. A Go client finds a moved coordinator by
+a new connection alone, so the broker closes the connection then.
 
 Python asyncio has PROTOBUF by a schema of the application, as its [interface for
 schemas](../libs/client/magnetar/client/schemas/schema.py) allows; the client itself has PROTOBUF_NATIVE.

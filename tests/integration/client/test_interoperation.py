@@ -1,4 +1,4 @@
-"""What pulsar-client of PyPI sends magnetar-client receives as it was, and the other way around."""
+"""Messages between pulsar-client of PyPI and magnetar-client, both ways: fields, entries, schemas, places."""
 
 from __future__ import annotations
 
@@ -266,9 +266,10 @@ def test_a_message_that_only_one_key_opens_is_ciphertext_for_the_others(
 
     async def work(ours: Client) -> Message:
         await send_by_ours(ours, topic, way, keys)
-        options = {"crypto_failure": "consume", "initial_position": "earliest"}
-        async with await ours.subscribe(topic, "ours", **options) as own:
-            return await own.receive(RECEIVE_S)
+        own: Consumer[bytes] = await ours.subscribe(
+            topic, "ours", crypto_failure="consume", initial_position="earliest"
+        )
+        return await own.receive(RECEIVE_S)
 
     of_theirs = with_ours(endpoint, work)
     assert of_theirs.encrypted is not None
@@ -333,7 +334,9 @@ def test_values_of_one_topic_by_both_clients_are_read_by_both(
 
     messages = with_ours(endpoint, work)
     assert [message.value for message in messages] == our_values * 2
-    assert len({message.schema_version for message in messages}) == 1, "the definitions are one version"
+    if our_values is not TEXTS:
+        # The definition of a text is "null" in pulsar-client: a version of its own in Apache Pulsar alone.
+        assert len({message.schema_version for message in messages}) == 1, "the definitions are one version"
     assert [receive(consumer).value() for _ in range(4)] == their_values * 2
 
 
@@ -411,19 +414,21 @@ def test_a_producer_name_goes_on_in_the_other_client(
 def test_consumers_of_both_clients_share_a_subscription(
     endpoint: Endpoint, client: pulsar.Client, topic: str
 ) -> None:
-    """What one of them gives back, or leaves when it closes, the other gets."""
+    """A consumer that closes leaves its unacknowledged messages to that of the other client."""
     theirs = client.subscribe(topic, "sub", pulsar.ConsumerType.Shared)
     producer = client.create_producer(topic)
 
     async def work(ours: Client) -> set[bytes]:
         consumer: Consumer[bytes] = await ours.subscribe(topic, "sub", type="shared")
         for number in range(20):
-            producer.send(b"%d" % number)
-        messages = [await consumer.receive(RECEIVE_S) for _ in range(10)]
-        await consumer.acknowledge(messages[:5])
-        return {message.data for message in messages[:5]}
+            await asyncio.to_thread(producer.send, b"%d" % number)
+        messages = await consumer.receive_batch(20, timeout_s=0.5)
+        half = messages[: len(messages) // 2]
+        await consumer.acknowledge(half)
+        return {message.data for message in half}
 
     acknowledged = with_ours(endpoint, work)
-    found = {receive(theirs).data() for _ in range(15)}
+    assert acknowledged
+    found = {receive(theirs).data() for _ in range(20 - len(acknowledged))}
     assert found | acknowledged == {b"%d" % number for number in range(20)}
     assert not found & acknowledged
