@@ -31,7 +31,7 @@ from magnetar.broker.admin.routes.namespaces import (
 from magnetar.broker.admin.routes.namespaces import placement as namespace_placement
 from magnetar.broker.admin.routes.namespaces import policies as namespace_policies
 from magnetar.broker.admin.routes.schemas import schemas
-from magnetar.broker.admin.routes.subscriptions import backlog_analysis, messages, subscriptions
+from magnetar.broker.admin.routes.subscriptions import backlog_analysis, explain, messages, subscriptions
 from magnetar.broker.admin.routes.subscriptions import backlogs as subscription_backlogs
 from magnetar.broker.admin.routes.topics import compaction as topic_compaction
 from magnetar.broker.admin.routes.topics import internals as topic_internals
@@ -76,6 +76,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *subscriptions.ROUTES,
         *subscription_backlogs.ROUTES,
         *backlog_analysis.ROUTES,
+        *explain.ROUTES,
         *messages.ROUTES,
         *topic_internals.ROUTES,
         *topic_storage.ROUTES,

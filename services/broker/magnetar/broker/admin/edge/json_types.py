@@ -346,6 +346,16 @@ OBJECTS: Final[Mapping[str, str]] = {
         "durationMs:long removedMessages:long readBytes:long writtenBytes:long horizon:String? "
         "viewEntries:long viewBytes:long uncompactedBytes:long threshold:long holds:boolean"
     ),
+    "Reason": "code:String text:String next:String stops:boolean since:String? data:Map",
+    "ExplainedConsumer": (
+        "consumerName:String address:String availablePermits:int unackedMessages:int heldBackBy:String? "
+        "connectedSince:String? lastSent:String? lastAcked:String?"
+    ),
+    "SubscriptionExplanation": (
+        "topic:String subscription:String type:String moves:boolean reasons:List<Reason> backlog:long "
+        "unackedMessages:long consumerCount:int consumers:List<ExplainedConsumer> "
+        "partitions:Map<SubscriptionExplanation>"
+    ),
     "TopicStatsPage": "total:int offset:int topics:Map<TopicStats>",
     "PartitionedTopicStats": (
         "msgRateIn:double msgThroughputIn:double msgRateOut:double msgThroughputOut:double "

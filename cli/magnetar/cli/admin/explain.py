@@ -1,0 +1,74 @@
+"""`magnetar explain`: asks the brokers why something is as it is, and what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from magnetar.cli.access_options import Access, access_options
+from magnetar.cli.admin.admin_group import AS_JSON, AdminGroup
+from magnetar.cli.admin.broker_options import broker_options
+from magnetar.cli.admin.http_client import ask, show, subscription_path
+from magnetar.cli.admin.output import show_rows
+
+if TYPE_CHECKING:
+    from magnetar.cli.admin.target import Target
+
+_TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic")
+
+_COLUMNS: Final = ("code", "since", "reason", "next")
+
+
+@click.group(cls=AdminGroup)
+@broker_options
+@access_options
+@click.pass_context
+def explain(
+    context: click.Context, admin_url: str, output: str, as_json: bool, access: Access, timeout_s: float
+) -> None:
+    """Ask why something stands still, is where it is, or takes space.
+
+    Answers come from the code that decides. docs/explain.md lists all reasons.
+    """
+    from magnetar.cli.admin.target import Target
+
+    if as_json or context.meta.get(AS_JSON):
+        output = "json"
+    context.obj = Target("", "", output, admin_url, access, timeout_s)
+
+
+def own_path(path: str) -> str:
+    """Returns the path in this broker's own API for one in Pulsar's."""
+    return path.replace("/admin/v2/", "/admin/magnetar/v1/", 1)
+
+
+@explain.command()
+@_TOPIC
+@click.argument("name")
+@click.pass_obj
+def subscription(target: Target, topic: str, name: str) -> None:
+    """Explain why a subscription delivers nothing now."""
+    found = ask(target, "GET", f"{own_path(subscription_path(topic, name))}/explain").value
+    if target.output == "json":
+        show(target, name, found)
+        return
+    parts = found["partitions"]
+    rows = [row for part in (parts.values() if parts else [found]) for row in _rows(part)]
+    columns = ("topic", *_COLUMNS) if parts else _COLUMNS
+    state = "moves" if found["moves"] else "stands still"
+    show_rows(target, f"Subscription {name} of {topic} {state}, backlog {found['backlog']}", columns, rows)
+
+
+def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns a row for each reason; one that says so where nothing is in the way."""
+    rows = [reason_row(each) for each in found["reasons"]]
+    if found["moves"]:
+        backlog = f"nothing stops it: {found['backlog']} entries are to be delivered"
+        rows.insert(0, {"code": "moves", "since": "", "reason": backlog, "next": ""})
+    return [{"topic": found["topic"], **row} for row in rows]
+
+
+def reason_row(reason: dict[str, Any]) -> dict[str, Any]:
+    """Returns a reason as a row of a table; a part of what is asked about is marked."""
+    text = reason["text"] if reason["stops"] else f"(in part) {reason['text']}"
+    return {"code": reason["code"], "since": reason["since"] or "", "reason": text, "next": reason["next"]}
