@@ -88,3 +88,21 @@ def test_what_does_not_exist_is_said_with_what_does(
     assert done.exit_code == 1
     assert f"Subscription absent not found for topic {topic}" in done.output
     assert "magnetar admin topics subscriptions" in done.output
+
+
+def test_the_ledgers_of_a_topic_and_of_a_namespace_are_explained(
+    endpoint: Endpoint, topic: str, our_contract: None
+) -> None:
+    with line(endpoint) as c:
+        c.subscribe(topic)
+        c.open_producer(topic)
+        c.publish(b"first")
+        found = explained(endpoint, topic, "storage/explain")
+        internals = Rest(endpoint).get(f"/{topic.replace('://', '/')}/internalStats")
+        assert found["bytes"] == found["bytesOnBookies"] == internals["totalSize"] > 0
+        assert found["bytesByCode"] == {"open_ledger": found["bytes"]}
+        (row,) = run_explain(endpoint, "storage", topic).splitlines()[1:]
+        (ledger,) = found["ledgers"]
+        assert row.split("\t")[:4] == [str(ledger["ledgerId"]), str(found["bytes"]), "bookies", "open_ledger"]
+        rows = run_explain(endpoint, "storage", "public/default").splitlines()
+        assert any(row.startswith(f"{topic}\t{ledger['ledgerId']}\t") for row in rows)

@@ -8,7 +8,7 @@ import click
 from magnetar.cli.access_options import Access, access_options
 from magnetar.cli.admin.admin_group import AS_JSON, AdminGroup
 from magnetar.cli.admin.broker_options import broker_options
-from magnetar.cli.admin.http_client import ask, show, subscription_path
+from magnetar.cli.admin.http_client import ask, namespace_path, show, subscription_path, topic_path
 from magnetar.cli.admin.output import show_rows
 
 if TYPE_CHECKING:
@@ -72,3 +72,40 @@ def reason_row(reason: dict[str, Any]) -> dict[str, Any]:
     """Returns a reason as a row of a table; a part of what is asked about is marked."""
     text = reason["text"] if reason["stops"] else f"(in part) {reason['text']}"
     return {"code": reason["code"], "since": reason["since"] or "", "reason": text, "next": reason["next"]}
+
+
+@explain.command()
+@click.argument("name", metavar="tenant/namespace|persistent://tenant/namespace/topic")
+@click.pass_obj
+def storage(target: Target, name: str) -> None:
+    """Explain what keeps the ledgers of a topic, or of all topics of a namespace.
+
+    The bytes of all rows are those of the ledgers, one copy.
+    """
+    if "://" in name:
+        topics = [name]
+    else:
+        path = namespace_path(name).replace("/namespaces/", "/persistent/", 1)
+        topics = ask(target, "GET", path).value
+    found = [ask(target, "GET", f"{own_path(topic_path(topic))}/storage/explain").value for topic in topics]
+    if target.output == "json":
+        show(target, name, found[0] if "://" in name else found)
+        return
+    parts = [part for each in found for part in (each["partitions"].values() or [each])]
+    rows = [{"topic": part["topic"], **_ledger_row(row)} for part in parts for row in part["ledgers"]]
+    total = sum(part["bytes"] for part in parts)
+    columns = ("ledger", "bytes", "copies", "code", "reason", "next")
+    if len(parts) != 1:
+        columns = ("topic", *columns)
+    show_rows(target, f"Ledgers of {name}, {total} bytes", columns, rows)
+
+
+def _ledger_row(ledger: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "ledger": ledger["ledgerId"],
+        "bytes": ledger["bytes"],
+        "copies": ledger["copies"],
+        "code": ledger["code"],
+        "reason": ledger["text"],
+        "next": ledger["next"],
+    }

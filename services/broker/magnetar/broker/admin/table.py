@@ -36,7 +36,13 @@ from magnetar.broker.admin.routes.subscriptions import backlogs as subscription_
 from magnetar.broker.admin.routes.topics import compaction as topic_compaction
 from magnetar.broker.admin.routes.topics import internals as topic_internals
 from magnetar.broker.admin.routes.topics import offload as topic_offload
-from magnetar.broker.admin.routes.topics import partition_owners, partitioned, stats_pages, topics
+from magnetar.broker.admin.routes.topics import (
+    partition_owners,
+    partitioned,
+    stats_pages,
+    storage_explain,
+    topics,
+)
 from magnetar.broker.admin.routes.topics import policies as topic_policies
 from magnetar.broker.admin.routes.topics import replication as topic_replication
 from magnetar.broker.admin.routes.topics import stats as topic_stats
@@ -80,6 +86,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *messages.ROUTES,
         *topic_internals.ROUTES,
         *topic_storage.ROUTES,
+        *storage_explain.ROUTES,
         *topic_compaction.ROUTES,
         *topic_offload.ROUTES,
         *topic_policies.ROUTES,

@@ -351,6 +351,14 @@ OBJECTS: Final[Mapping[str, str]] = {
         "consumerName:String address:String availablePermits:int unackedMessages:int heldBackBy:String? "
         "connectedSince:String? lastSent:String? lastAcked:String?"
     ),
+    "ExplainedLedger": (
+        "ledgerId:long entries:long bytes:long closed:String? copies:List<String> code:String text:String "
+        "next:String holders:List<String> bookiesUntil:String?"
+    ),
+    "StorageExplanation": (
+        "topic:String bytes:long bytesOnBookies:long bytesByCode:Map<long> compactedViewBytes:long "
+        "ledgers:List<ExplainedLedger> partitions:Map<StorageExplanation>"
+    ),
     "SubscriptionExplanation": (
         "topic:String subscription:String type:String moves:boolean reasons:List<Reason> backlog:long "
         "unackedMessages:long consumerCount:int consumers:List<ExplainedConsumer> "
