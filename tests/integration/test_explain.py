@@ -106,3 +106,30 @@ def test_the_ledgers_of_a_topic_and_of_a_namespace_are_explained(
         assert row.split("\t")[:4] == [str(ledger["ledgerId"]), str(found["bytes"]), "bookies", "open_ledger"]
         rows = run_explain(endpoint, "storage", "public/default").splitlines()
         assert any(row.startswith(f"{topic}\t{ledger['ledgerId']}\t") for row in rows)
+
+
+def test_policies_are_explained_with_their_levels(endpoint: Endpoint, topic: str, our_contract: None) -> None:
+    rest, path = Rest(endpoint), f"/{topic.replace('://', '/')}"
+    assert rest.call("PUT", path).status == 204
+    assert rest.call("POST", f"{path}/messageTTL?messageTTL=77").status == 204
+    found = {each["name"]: each for each in explained(endpoint, topic, "policies/explain")["policies"]}
+    ttl = found["message_ttl_s"]
+    assert (ttl["level"], ttl["value"], ttl["withoutTopic"], ttl["withoutNamespace"]) == ("topic", 77, 0, 0)
+    assert found["retention"]["level"] == "broker"
+    (row,) = run_explain(endpoint, "policies", topic, "message_ttl_s").splitlines()[1:]
+    assert row.split("\t") == ["message_ttl_s", "77", "topic", "0", "0"]
+    done = CliRunner().invoke(
+        main, ["explain", "--admin-url", endpoint.http_url, "policies", topic, "no_such"]
+    )
+    assert done.exit_code == 2
+    assert "no policy 'no_such': they are auto_subscription_creation, " in done.output
+
+
+def test_a_topic_of_a_standalone_has_one_place(endpoint: Endpoint, topic: str, our_contract: None) -> None:
+    with line(endpoint) as c:
+        c.open_producer(topic)
+    found = explained(endpoint, topic, "explain")
+    assert codes(found) == ["sole_broker"]
+    assert (found["moves"], found["brokers"]) == ([], [])
+    (row,) = run_explain(endpoint, "topic", topic).splitlines()[1:]
+    assert row.startswith("here\tsole_broker\t\ta standalone has one broker")

@@ -75,6 +75,24 @@ def reason_row(reason: dict[str, Any]) -> dict[str, Any]:
 
 
 @explain.command()
+@_TOPIC
+@click.pass_obj
+def topic(target: Target, topic: str) -> None:
+    """Explain why a topic is at its broker, and what would move it."""
+    found = ask(target, "GET", f"{own_path(topic_path(topic))}/explain").value
+    if target.output == "json":
+        show(target, topic, found)
+        return
+    rows = [
+        {"about": about, **reason_row({**each, "stops": True})}
+        for about, key in (("here", "reasons"), ("moves", "moves"))
+        for each in found[key]
+    ]
+    place = found["broker"] or "no broker"
+    show_rows(target, f"{topic}, in bundle {found['bundle']}, at {place}", ("about", *_COLUMNS), rows)
+
+
+@explain.command()
 @click.argument("name", metavar="tenant/namespace|persistent://tenant/namespace/topic")
 @click.pass_obj
 def storage(target: Target, name: str) -> None:
@@ -94,7 +112,7 @@ def storage(target: Target, name: str) -> None:
     parts = [part for each in found for part in (each["partitions"].values() or [each])]
     rows = [{"topic": part["topic"], **_ledger_row(row)} for part in parts for row in part["ledgers"]]
     total = sum(part["bytes"] for part in parts)
-    columns = ("ledger", "bytes", "copies", "code", "reason", "next")
+    columns: tuple[str, ...] = ("ledger", "bytes", "copies", "code", "reason", "next")
     if len(parts) != 1:
         columns = ("topic", *columns)
     show_rows(target, f"Ledgers of {name}, {total} bytes", columns, rows)
@@ -109,3 +127,40 @@ def _ledger_row(ledger: dict[str, Any]) -> dict[str, Any]:
         "reason": ledger["text"],
         "next": ledger["next"],
     }
+
+
+@explain.command()
+@_TOPIC
+@click.argument("names", metavar="[POLICY...]", nargs=-1)
+@click.pass_obj
+def policies(target: Target, topic: str, names: tuple[str, ...]) -> None:
+    """Explain which value of each policy holds for a topic, and from which level it comes."""
+    found = ask(target, "GET", f"{own_path(topic_path(topic))}/policies/explain").value
+    known = {each["name"]: each for each in found["policies"]}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise click.BadParameter(f"no policy {unknown[0]!r}: they are {', '.join(known)}")
+    chosen = [known[name] for name in names] or list(known.values())
+    if target.output == "json":
+        show(target, topic, {**found, "policies": chosen})
+        return
+    rows = [
+        {
+            "policy": each["name"],
+            "value": policy_text(each["value"]),
+            "level": each["level"],
+            "without the topic's": policy_text(each["withoutTopic"]),
+            "the broker's": policy_text(each["withoutNamespace"]),
+        }
+        for each in chosen
+    ]
+    show_rows(target, f"Policies of {topic}", tuple(rows[0]), rows)
+
+
+def policy_text(value: Any) -> str:
+    """Returns a policy's value in one line: the parts of an object by name."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={policy_text(each)}" for key, each in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -34,6 +34,7 @@ from magnetar.broker.admin.routes.schemas import schemas
 from magnetar.broker.admin.routes.subscriptions import backlog_analysis, explain, messages, subscriptions
 from magnetar.broker.admin.routes.subscriptions import backlogs as subscription_backlogs
 from magnetar.broker.admin.routes.topics import compaction as topic_compaction
+from magnetar.broker.admin.routes.topics import explain as topic_explain
 from magnetar.broker.admin.routes.topics import internals as topic_internals
 from magnetar.broker.admin.routes.topics import offload as topic_offload
 from magnetar.broker.admin.routes.topics import (
@@ -87,6 +88,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *topic_internals.ROUTES,
         *topic_storage.ROUTES,
         *storage_explain.ROUTES,
+        *topic_explain.ROUTES,
         *topic_compaction.ROUTES,
         *topic_offload.ROUTES,
         *topic_policies.ROUTES,

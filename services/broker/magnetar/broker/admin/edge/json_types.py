@@ -351,6 +351,16 @@ OBJECTS: Final[Mapping[str, str]] = {
         "consumerName:String address:String availablePermits:int unackedMessages:int heldBackBy:String? "
         "connectedSince:String? lastSent:String? lastAcked:String?"
     ),
+    "ExplainedBroker": (
+        "brokerId:String usage:double topics:int bundles:int bundlesOfNamespace:int draining:boolean "
+        "allowed:boolean"
+    ),
+    "TopicExplanation": (
+        "topic:String partitions:int namespaceBundles:int bundle:String broker:String? reasons:List<Reason> "
+        "moves:List<Reason> brokers:List<ExplainedBroker>"
+    ),
+    "ExplainedPolicy": "name:String level:String value:Any withoutTopic:Any withoutNamespace:Any",
+    "PolicyExplanation": "topic:String policies:List<ExplainedPolicy>",
     "ExplainedLedger": (
         "ledgerId:long entries:long bytes:long closed:String? copies:List<String> code:String text:String "
         "next:String holders:List<String> bookiesUntil:String?"
