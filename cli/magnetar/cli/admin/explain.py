@@ -89,6 +89,11 @@ def topic(target: Target, topic: str) -> None:
         for each in found[key]
     ]
     place = found["broker"] or "no broker"
+    if found["partitions"]:
+        click.echo(
+            f"Each of {found['partitions']} partitions has a place of its own: ask for {topic}-partition-0.",
+            err=True,
+        )
     show_rows(target, f"{topic}, in bundle {found['bundle']}, at {place}", ("about", *_COLUMNS), rows)
 
 
