@@ -46,15 +46,14 @@ def holders_of(
 ) -> list[Holder]:
     """Returns everyone who needs entries of a topic, subscriptions with the positions that are on disk."""
     found = [Holder(HolderKind.SUBSCRIPTION, position, name) for name, position in cursors.needed()]
-    others = (
-        (HolderKind.DEDUPLICATION, deduplication),
-        (HolderKind.COMPACTION, compaction),
-        (HolderKind.TRANSACTIONS, transactions),
-    )
-    for kind, part in others:
+    for kind, part in ((HolderKind.DEDUPLICATION, deduplication), (HolderKind.COMPACTION, compaction)):
         position = None if part is None else part.holds_back(None)
         if position is not None and position < LATEST:
             found.append(Holder(kind, position))
+    if transactions is not None:
+        # Asked with what the others need: it stores its own state only when that is what is waited for.
+        transactions.holds_back(min((each.position for each in found), default=None))
+        found.append(Holder(HolderKind.TRANSACTIONS, transactions.record.durable_mark))
     return found
 
 
