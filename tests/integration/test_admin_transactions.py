@@ -150,6 +150,19 @@ def test_statistics_name_the_transaction_that_a_subscription_waits_for(
         assert txn.rest.call("POST", f"/abortTransaction/0/{txn.least}").status == 409
 
 
+def test_an_open_transaction_is_explained_with_its_first_message(endpoint: Endpoint, topic: str) -> None:
+    with line(endpoint) as c:
+        txn = begin(c, endpoint, topic)
+        own = Rest(endpoint, root="/admin/magnetar/v1")
+        reasons = own.get(f"/{topic.replace('://', '/')}/subscription/sub/explain")["reasons"]
+        assert [each["data"] for each in reasons if each["code"] == "transaction_open"] == [
+            {"transaction": txn.id, "firstMessage": text(txn.inside)},
+            {"transaction": txn.id, "acknowledgedEntries": 1},
+        ]
+        assert all(each["since"] and each["stops"] for each in reasons)
+        assert txn.rest.call("POST", f"/abortTransaction/0/{txn.least}").status == 204
+
+
 def test_statistics_name_the_transaction_that_acknowledges_the_rest(endpoint: Endpoint, topic: str) -> None:
     with line(endpoint) as c:
         txn = begin(c, endpoint, topic)

@@ -49,8 +49,8 @@ TOPICS: Final = (
         "trimming_forgets_cursors_being_deleted",
         "a cursor that is back after a crash has lost its entries",
         f"{_TOPIC}topic_cursors.py",
-        "[*self.durable(), *(self._deleting or ())]",
-        "[*self.durable()]",
+        "(*self.durable(), *(self._deleting or ()))",
+        "(*self.durable(),)",
         _FAILED,
     ),
     Mistake(
@@ -81,8 +81,8 @@ TOPICS: Final = (
         "a_ledger_goes_with_its_last_entry_unread",
         "trimming takes a ledger of which the slowest cursor lacks one entry",
         f"{_TOPIC}trimming.py",
-        "span.last_position > slowest",
-        "Position(span.ref.id, span.entries - 2) > slowest",
+        "span.last_position > needed",
+        "Position(span.ref.id, span.entries - 2) > needed",
         (f"{_UNIT}test_trimming.py",),
     ),
     Mistake(

@@ -60,6 +60,9 @@ RULES: Final = (
     ("*", r"/admin/v3/transactions/.*", "S"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/clients", "L"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/compaction", "A"),
+    ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/explain", "C"),
+    ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}(/storage)?/explain", "L"),
+    ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/policies/explain", "P"),
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/topics/stats", "Ncp"),
     ("*", _OWN + r"/orphans", "S"),
 )

@@ -76,6 +76,13 @@ def doctor() -> click.Command:
 
 
 @main.lazily
+def explain() -> click.Command:
+    from magnetar.cli.admin.explain import explain
+
+    return explain
+
+
+@main.lazily
 def offload() -> click.Command:
     from magnetar.cli.jobs.offload import offload
 

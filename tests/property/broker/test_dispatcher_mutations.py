@@ -214,7 +214,7 @@ def the_first_comer_stays_active(patch: Patch) -> None:
 
 
 def no_slot_drains(patch: Patch) -> None:
-    patch.setattr(DrainingSlots, "owners_changed", lambda self, held, owner: None)
+    patch.setattr(DrainingSlots, "owners_changed", lambda self, held, owner, now_ms: None)
 
 
 def a_slot_drains_no_more_after_one_acknowledgement(patch: Patch) -> None:

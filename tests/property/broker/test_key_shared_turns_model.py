@@ -24,7 +24,7 @@ KEYS = [f"key-{number}" for number in range(12)]
 class OneMessage:
     """Lets one message out at each step. Implements delivery.DispatchRateGate."""
 
-    throttled_by = None
+    reason = None
 
     def room(self) -> tuple[int, int]:
         return 1, 1 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from magnetar.cli.access_options import Access, access_options
 from magnetar.cli.admin.admin_group import AS_JSON, AdminGroup
+from magnetar.cli.admin.broker_options import broker_options
 from magnetar.cli.admin.target import Target
 from magnetar.cli.lazy_group import LazyGroup
 from magnetar.cli.metadata_credentials import metadata_options
@@ -29,35 +30,7 @@ from magnetar.cli.structlog_import import load_structlog_without_rich
     metavar="NAME",
     help="Cluster name (clusterName); also from MAGNETAR_CLUSTER_NAME.",
 )
-@click.option(
-    "--admin-url",
-    envvar="MAGNETAR_ADMIN_URL",
-    default="http://localhost:8080",
-    show_default=True,
-    metavar="URL",
-    help="HTTP URL of a broker, for tenants, namespaces and topics; also from MAGNETAR_ADMIN_URL.",
-)
-@click.option(
-    "--output",
-    type=click.Choice(["auto", "table", "plain", "json"]),
-    default="auto",
-    show_default=True,
-    help="Output format; auto is a table on a terminal, otherwise tab-separated or JSON.",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Same as --output json; accepted anywhere on the line.",
-)
-@click.option(
-    "--request-timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0.1),
-    default=60.0,
-    show_default=True,
-    help="Timeout of a request to a broker, in seconds.",
-)
+@broker_options
 @access_options
 @metadata_options
 @click.pass_context

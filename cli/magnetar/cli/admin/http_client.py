@@ -207,7 +207,8 @@ def _reason(status: int, body: bytes, path: str) -> str:
 
 def _listing(path: str) -> str:
     """Return a hint at the command that lists existing resources, for a resource that was not found."""
-    parts = [unquote(part) for part in path.split("/")[3:]]
+    own = path.startswith("/admin/magnetar/")
+    parts = [unquote(part) for part in path.split("/")[4 if own else 3 :]]
     match parts:
         case ["persistent" | "non-persistent", tenant, namespace, topic, "subscription", *_]:
             command = f"topics subscriptions {parts[0]}://{tenant}/{namespace}/{topic}"

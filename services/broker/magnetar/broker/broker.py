@@ -75,6 +75,7 @@ if TYPE_CHECKING:  # not used by a standalone
     from magnetar.broker.control.bundle_moves import BundleMoves
     from magnetar.broker.control.control_plane import ControlPlane
     from magnetar.broker.control.remote_topics import TopicsElsewhere
+    from magnetar.broker.load.leader import LoadLeader
     from magnetar.broker.ownership.cluster import Cluster
     from magnetar.broker.tenure import Lease
     from magnetar.common.security.tls.accepting import PortTls
@@ -114,6 +115,8 @@ class Broker:
         self.cluster = cluster
         self.bundle_moves: BundleMoves | None = None
         """Moves and splits bundles; None without other brokers."""
+        self.load_leader: LoadLeader | None = None
+        """Assigns bundles while this broker leads; None without other brokers."""
         self.topics_elsewhere: TopicsElsewhere | None = None
         """Reads the topics that other brokers have loaded; None without other brokers."""
         self._leads: Callable[[], bool] = lambda: True
@@ -368,6 +371,7 @@ class Broker:
         leader.
         """
         self.bundle_moves = others.moves
+        self.load_leader = others.leader
         self._topic_lists.elsewhere = self.partitioned.elsewhere = self.deletions.elsewhere = others.topics
         self.topics_elsewhere = others.topics
         self.transactions.participants = self.transactions.statuses = others.transactions

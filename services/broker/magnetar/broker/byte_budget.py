@@ -149,6 +149,10 @@ class ByteBudget:
         """Calls `resume` once when bytes were settled; `who` is the waiter's id and waits only once."""
         self._readers[who] = resume
 
+    def waits_to_read(self, who: int) -> bool:
+        """Whether the waiter of this id waits for room for a read."""
+        return who in self._readers
+
     def forget(self, who: int) -> None:
         """Removes the waiter of this id."""
         self._publishers.pop(who, None)

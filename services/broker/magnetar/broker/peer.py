@@ -31,6 +31,11 @@ class Peer(Protocol):
         ...
 
     @property
+    def unwritable_s(self) -> float:
+        """For how many seconds the socket's write buffer has been over its limit; 0: it is not."""
+        ...
+
+    @property
     def connected(self) -> bool:
         """False once the connection is closed or closing."""
         ...

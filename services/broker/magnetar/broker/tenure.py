@@ -123,6 +123,12 @@ class Tenure:
         """Whether a request waits for the proof of its ownership."""
         return self._held is not None
 
+    @property
+    def uncertain_s(self) -> float:
+        """Seconds since the metadata session was last certain; 0 when it is, or never was."""
+        lease = self._lease
+        return max(0.0, lease.now_s() - lease.until_s) if math.isfinite(lease.until_s) else 0.0
+
     def release(self) -> None:
         """Wakes the waiting deliveries, to check again."""
         held, self._held = self._held, None

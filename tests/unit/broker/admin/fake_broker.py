@@ -127,6 +127,7 @@ class FakeBroker:
     dynamic_config: Any = None
     cluster: Any = None
     bundle_moves: Any = None
+    load_leader: Any = None
     coordinators: Any = None
     topics_elsewhere: Any = None
     metadata_url: str = "sqlite:data/metadata.sqlite"

@@ -3,13 +3,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
+from magnetar.broker.reason import Reason
 
 
 @dataclass(eq=False)
 class Fake:
     capacity: int
     priority_level: int = 0
-    held_back_by: str | None = None
+    held_back_by: Reason | None = None
 
 
 def test_the_one_consumer_gets_all_it_can_take() -> None:

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 from magnetar.broker.dispatch.failover import FailoverDispatcher
+from magnetar.broker.reason import Reason
 from mmh3 import mmh3_32_uintdigest
 
 TOPIC = "persistent://public/default/orders"
@@ -17,7 +18,7 @@ class Fake:
     name: str
     priority_level: int = 0
     capacity: int = 1
-    held_back_by: str | None = None
+    held_back_by: Reason | None = None
 
 
 def dispatcher(*consumers: Fake, partition: int = -1, topic: str = TOPIC) -> FailoverDispatcher[Fake]:

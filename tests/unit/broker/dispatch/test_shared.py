@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from magnetar.broker.dispatch.eligibility import Code, reason
 from magnetar.broker.dispatch.shared import SharedDispatcher
+from magnetar.broker.reason import Reason
 
 
 @dataclass(eq=False)
@@ -16,8 +18,8 @@ class Fake:
         return max(0, self.permits)
 
     @property
-    def held_back_by(self) -> str | None:
-        return None if self.permits > 0 else "no permits"
+    def held_back_by(self) -> Reason | None:
+        return None if self.permits > 0 else reason(Code.NO_PERMITS, "no permits")
 
 
 def deal(dispatcher: SharedDispatcher[Fake]) -> list[str]:

@@ -35,7 +35,6 @@ class DelayedTopic(StoredTopic):
         super().__init__(name)
         self.times: list[int] = []
         self.reads: list[Position] = []
-        self.clock: SimClock
         self.start_ms = 0
 
     def append_at(self, after_ms: int) -> None:

@@ -27,6 +27,10 @@ class FakeLedger:
     def last_position(self) -> Position:
         return Position(5, len(self.entries) - 1)
 
+    @staticmethod
+    def now_ms() -> int:
+        return 0
+
     def next_position(self, after: Position) -> Position | None:
         entry_id = max(0, after.entry_id + 1)
         return Position(5, entry_id) if entry_id < len(self.entries) else None

@@ -57,6 +57,7 @@ class Client:
     """What it was told about being the active consumer, in order."""
     on_message: Callable[[Client, Message], None] | None = None
     writable: bool = True
+    unwritable_s: float = 0.0
     connected: bool = True
     listener: str | None = None
     certificate: bytes | None = None
@@ -116,6 +117,8 @@ class StoredTopic:
     """
 
     delays: TopicDelays | None = None
+    clock: SimClock
+    """That of the loop, set by the serving."""
     transactions: Any = None
     terminated = False
 
@@ -129,6 +132,12 @@ class StoredTopic:
         """By entry; None: it is no metadata at all, and so has no key."""
         self.cached_from = 0
         self.run_entries = 4
+
+    def now_ms(self) -> int:
+        return self.clock.wall_ms()
+
+    def entries_between(self, after: Position, through: Position) -> int:
+        return max(0, self.spans.ordinal(through) - self.spans.ordinal(after))
 
     def append(self, messages: int = 1, flags: int = 0, key: str | None = None) -> None:
         number = len(self.counts)
@@ -218,6 +227,7 @@ class Serving:
         self.sub_type = sub_type
         self.config = config or DispatchConfig()
         self.topic = self.topic_type(topic)
+        self.topic.clock = SimClock(self.loop)
         for _ in range(entries):
             self.topic.append()
         self.topic.cached_from = cached_from

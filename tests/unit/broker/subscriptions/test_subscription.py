@@ -5,7 +5,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from magnetar.broker.dispatch.eligibility import Code, reason
 from magnetar.broker.dispatch.key_shared.sticky_key import NO_KEY, slot_of_key
+from magnetar.broker.reason import Reason
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
 from magnetar.broker.subscriptions.types.subscription_type import SubType
@@ -336,8 +338,8 @@ class Metered:
         self.asked = 0
 
     @property
-    def throttled_by(self) -> str | None:
-        return None if self.messages > 0 else "a rate"
+    def reason(self) -> Reason | None:
+        return None if self.messages > 0 else reason(Code.RATE_LIMITED, "a rate")
 
     def room(self) -> tuple[int, int] | None:
         self.asked += 1

@@ -43,6 +43,7 @@ class FakePeer:
     answers: list[tuple[int, str]] = field(default_factory=list)
     address: str = "client"
     writable: bool = True
+    unwritable_s: float = 0.0
     paused_s: list[float] = field(default_factory=list)
 
     def write(self, data: bytes) -> None:

@@ -56,6 +56,7 @@ class ListPeer:
     certificate: bytes | None = None
     protocol_version: int = 20
     writable: bool = True
+    unwritable_s: float = 0.0
 
     def write(self, data: bytes) -> None:
         while data:

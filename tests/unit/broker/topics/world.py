@@ -41,6 +41,7 @@ class ListeningPeer:
     certificate: bytes | None = None
     protocol_version: int = 20
     writable: bool = True
+    unwritable_s: float = 0.0
     address: str = "client"
     commands: list[Any] = field(default_factory=list)
 

@@ -28,6 +28,7 @@ from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.cursor_ledger import CursorLedger, Done
 from magnetar.ledger.managed_ledger.delayed_index import DelayedIndex
 from magnetar.ledger.managed_ledger.entry_cache import ReadCounts, TopicCache
+from magnetar.ledger.managed_ledger.kept_ledgers import Kept, holders_of
 from magnetar.ledger.managed_ledger.ledger_list import LedgerSpan, LedgerSpans
 from magnetar.ledger.managed_ledger.maintenance import maintain
 from magnetar.ledger.managed_ledger.pending_acks import PendingAck
@@ -436,12 +437,7 @@ class ManagedLedger(TopicOffload):
             return
         spans = self._spans.spans
         if spans and spans[0].closed and not self._closing:
-            needed = self.deduplication.holds_back(self._cursors.slowest())
-            if self._compaction is not None:
-                needed = self._compaction.holds_back(needed)
-            if self._transactions is not None:
-                needed = self._transactions.holds_back(needed)
-            now_ms = self._ctx.clock.wall_ms()
+            needed, now_ms = self.kept().needed, self._ctx.clock.wall_ms()
             removed = trimming.take_off(self._spans, self._cursors.by_name, needed, self.retention, now_ms)
             if removed:
                 if self.delays is not None:
@@ -450,6 +446,11 @@ class ManagedLedger(TopicOffload):
                     self._transactions.trimmed(removed[-1].ref.id + 1)
                 self._doomed = [*(self._doomed or ()), *removed]
                 self._kick()
+
+    def kept(self) -> Kept:
+        """Returns what keeps ledgers from being deleted, as `trim` sees it."""
+        holders = holders_of(self._cursors, self.deduplication, self._compaction, self._transactions)
+        return Kept(holders, self.retention, self._doomed or (), self._ctx.restored.holds)
 
     async def _trim(self) -> None:
         doomed = (self._doomed or [])[: trimming.LEDGERS_PER_TRANSACTION_MAX]

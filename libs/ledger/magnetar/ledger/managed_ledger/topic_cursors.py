@@ -7,7 +7,7 @@ trimming, since a crash may decide either way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from magnetar.common.errors import LogFull, NotEnoughBookies, StorageError, SubscriptionNotFound
 from magnetar.common.naming.position import Position
@@ -124,12 +124,12 @@ class TopicCursors:
         if self._creating:
             yield from self._creating.values()
 
-    def slowest(self) -> Position | None:
-        """Returns the lowest mark-delete position of a durable cursor, on disk and in memory; None without
-        any.
+    def needed(self) -> Iterator[tuple[str, Position]]:
+        """Yields the name of every durable cursor, also of those being deleted, and the position after which
+        it needs entries, on disk and in memory.
         """
-        cursors = [*self.durable(), *(self._deleting or ())]
-        return min((min(cursor.durable_mark, cursor.mark_delete) for cursor in cursors), default=None)
+        for cursor in (*self.durable(), *(self._deleting or ())):
+            yield cursor.name, min(cursor.durable_mark, cursor.mark_delete)
 
     async def _flushed(self, then: Callable[[StorageError | None], None] | None) -> None:
         """Writes pending records; `then` is called even if the caller was cancelled."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final
 
 from magnetar.common.errors import MetadataError, VersionMismatch
@@ -29,6 +30,16 @@ log = get_logger(__name__)
 
 LEDGERS_PER_TRANSACTION_MAX = 32
 _ATTEMPTS_MAX = 10
+
+
+class Keeper(StrEnum):
+    """The kinds of reasons to keep a ledger."""
+
+    OPEN = "open"
+    """It is written to."""
+    NEEDED = "needed"
+    """Some party needs entries of it."""
+    RETENTION = "retention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +74,32 @@ def trimmable(
     it is too old, or the remaining ledgers still reach the retained size. `slowest` is the durable
     mark-delete position of the slowest durable cursor, None without any.
     """
-    time_ms, size_bytes = retention.time_ms, retention.size_bytes
-    left = sum(span.byte_length for span in spans) if size_bytes > 0 else 0
+    left = sum(span.byte_length for span in spans) if retention.size_bytes > 0 else 0
     count = 0
     for span in spans:
-        if not span.closed or (slowest is not None and span.last_position > slowest):
-            break
         left -= span.byte_length
-        too_much = size_bytes == 0 or 0 < size_bytes <= left
-        too_old = 0 <= time_ms < now_ms - span.closed_ms
-        if not (too_much or too_old or span.last_position <= retention.truncated):
+        if kept_by(span, left, slowest, retention, now_ms) is not None:
             break
         count += 1
     return count
+
+
+def kept_by(
+    span: LedgerSpan, left: int, needed: Position | None, retention: Retention, now_ms: int
+) -> Keeper | None:
+    """Returns what keeps a ledger, apart from ledgers before it; None when it may be deleted.
+
+    `left` is the size of all ledgers after it, in bytes; it counts only if retention has a size.
+    """
+    if not span.closed:
+        return Keeper.OPEN
+    if needed is not None and span.last_position > needed:
+        return Keeper.NEEDED
+    too_much = retention.size_bytes == 0 or 0 < retention.size_bytes <= left
+    too_old = 0 <= retention.time_ms < now_ms - span.closed_ms
+    if too_much or too_old or span.last_position <= retention.truncated:
+        return None
+    return Keeper.RETENTION
 
 
 def take_off(

@@ -31,12 +31,19 @@ from magnetar.broker.admin.routes.namespaces import (
 from magnetar.broker.admin.routes.namespaces import placement as namespace_placement
 from magnetar.broker.admin.routes.namespaces import policies as namespace_policies
 from magnetar.broker.admin.routes.schemas import schemas
-from magnetar.broker.admin.routes.subscriptions import backlog_analysis, messages, subscriptions
+from magnetar.broker.admin.routes.subscriptions import backlog_analysis, explain, messages, subscriptions
 from magnetar.broker.admin.routes.subscriptions import backlogs as subscription_backlogs
 from magnetar.broker.admin.routes.topics import compaction as topic_compaction
+from magnetar.broker.admin.routes.topics import explain as topic_explain
 from magnetar.broker.admin.routes.topics import internals as topic_internals
 from magnetar.broker.admin.routes.topics import offload as topic_offload
-from magnetar.broker.admin.routes.topics import partition_owners, partitioned, stats_pages, topics
+from magnetar.broker.admin.routes.topics import (
+    partition_owners,
+    partitioned,
+    stats_pages,
+    storage_explain,
+    topics,
+)
 from magnetar.broker.admin.routes.topics import policies as topic_policies
 from magnetar.broker.admin.routes.topics import replication as topic_replication
 from magnetar.broker.admin.routes.topics import stats as topic_stats
@@ -76,9 +83,12 @@ def routes(broker: BrokerView) -> list[Route]:
         *subscriptions.ROUTES,
         *subscription_backlogs.ROUTES,
         *backlog_analysis.ROUTES,
+        *explain.ROUTES,
         *messages.ROUTES,
         *topic_internals.ROUTES,
         *topic_storage.ROUTES,
+        *storage_explain.ROUTES,
+        *topic_explain.ROUTES,
         *topic_compaction.ROUTES,
         *topic_offload.ROUTES,
         *topic_policies.ROUTES,

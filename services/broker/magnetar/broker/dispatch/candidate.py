@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from magnetar.broker.reason import Reason
+
 
 class Candidate(Protocol):
     """A consumer that may be given entries."""
@@ -19,6 +21,6 @@ class Candidate(Protocol):
         ...
 
     @property
-    def held_back_by(self) -> str | None:
-        """The reason why `capacity` is 0, in words for an operator; None when it is not 0."""
+    def held_back_by(self) -> Reason | None:
+        """The reason why `capacity` is 0, for an operator; None when it is not 0."""
         ...

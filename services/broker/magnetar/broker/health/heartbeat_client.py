@@ -20,6 +20,7 @@ class HeartbeatClient:
 
     address = "the broker's own health check"
     writable = True
+    unwritable_s = 0.0
     protocol_version = PROTOCOL_VERSION
 
     def __init__(self, payload: bytes) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from magnetar.broker.load.explanation import BundlePlacement
 from magnetar.broker.load.leader_term import LeaderParts, Leading
 from magnetar.broker.load.metrics import IS_LEADER
 from magnetar.broker.load.owner_counts import Run
+from magnetar.broker.reason import Reason
 from magnetar.common.cluster.bundle_owners import Bundle, Owned
 from magnetar.common.control.control_pb2 import BrokerLoad, LoadReport
 from magnetar.common.errors import ServiceNotReady
@@ -62,6 +64,12 @@ class LoadLeader:
     def choose(self, bundle: Bundle, excepted: Collection[str]) -> Run:
         """Chooses the next owner of the bundle, except these brokers. Raises ServiceNotReady."""
         return self._leading().choose(bundle, excepted)
+
+    def explain(self, bundle: Bundle) -> tuple[list[Reason], list[Reason], BundlePlacement]:
+        """Explains the place of a bundle as `Leading.explain`. Raises ServiceNotReady when this broker does
+        not lead.
+        """
+        return self._leading().explain(bundle)
 
     # -- inside
 

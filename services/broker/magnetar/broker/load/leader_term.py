@@ -15,11 +15,13 @@ from typing import Final
 
 from magnetar.broker.load.cluster_load import ClusterLoad
 from magnetar.broker.load.config import LoadConfig
+from magnetar.broker.load.explanation import BundlePlacement, what_would_move, why_here
 from magnetar.broker.load.metrics import ASSIGNED, FAILED_MOVES, GIVING_BROKERS, MOVED_BUNDLES
 from magnetar.broker.load.owner_counts import OwnerCounts, Run
 from magnetar.broker.load.placement import Candidate, choose
 from magnetar.broker.load.placement_rules import PlacementRules
 from magnetar.broker.load.shedding import Move, Shedder
+from magnetar.broker.reason import Reason
 from magnetar.common.cluster.broker_directory import BrokerDirectory
 from magnetar.common.cluster.bundle_owners import Bundle, BundleOwners, Owned
 from magnetar.common.control.control_errors import BrokerUnreachable
@@ -171,6 +173,29 @@ class Leading:
         self.counts.expect(bundle, run, self._now())
         self.load.given(bundle, found, self._now())
         return run
+
+    def explain(self, bundle: Bundle) -> tuple[list[Reason], list[Reason], BundlePlacement]:
+        """Returns why the bundle is at its broker, what would move it, and the figures of both. Assigns
+        nothing.
+        """
+        now, registered = self._now(), {each.broker_id: each for each in self._parts.directory.all()}
+        candidates = self._candidates(bundle, registered)
+        allowed = self.rules.isolation.allowed(bundle[0], {each.broker_id: each.usage for each in candidates})
+        owned = self._parts.owners.owner_of(*bundle)
+        if owned is not None and not self._parts.directory.is_current(owned.broker_id, owned.run):
+            owned = None
+        steady = {each.broker_id: each.steady for each in self.load.brokers(now) if not each.draining}
+        placement = BundlePlacement(
+            owner=owned,
+            choice=choose(candidates, self._config.placement, lambda each: each.broker_id in allowed),
+            candidates=candidates,
+            allowed=frozenset(allowed),
+            steady_percent=steady,
+            limit_percent=self._shedder.limit(steady.values()),
+            pinned=self.rules.has_policies(bundle[0]) and not self._config.shedding.with_policies,
+            rests_s=0.0 if owned is None else self._shedder.rests_s(bundle, owned.broker_id, now),
+        )
+        return why_here(str(bundle[1]), placement), what_would_move(placement, self._config), placement
 
     # -- rebalancing
 

@@ -12,7 +12,7 @@ Rules against bundles that move in circles:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,14 +87,26 @@ class Shedder:
             self._low.pop(move.to_broker, None)
         return found
 
-    def _count(self, load: dict[str, float], average: float) -> None:
+    def limit(self, load: Collection[float]) -> float | None:
+        """Returns the load in percent above which one of these brokers has too much: beyond the average, or
+        overloaded and beyond the least loaded one; None for less than two brokers.
+        """
+        if len(load) < 2:
+            return None
         threshold = self._config.threshold_percent
-        high = {
-            each
-            for each, percent in load.items()
-            if percent > average + threshold
-            or (percent > self._placement.overloaded_percent and percent > min(load.values()) + threshold)
-        }
+        overloaded = max(self._placement.overloaded_percent, min(load) + threshold)
+        return min(sum(load) / len(load) + threshold, overloaded)
+
+    def rests_s(self, bundle: Bundle, broker_id: str, now: float) -> float:
+        """Returns for how many seconds neither the bundle nor bundles of the broker are moved."""
+        never = float("-inf")
+        broker = self._broker_moved.get(broker_id, never) + self._config.broker_rest_s
+        moved = self._bundle_moved.get(bundle, never) + self._config.bundle_rest_min * 60
+        return max(0.0, broker - now, moved - now)
+
+    def _count(self, load: dict[str, float], average: float) -> None:
+        threshold, limit = self._config.threshold_percent, self.limit(load.values())
+        high = {each for each, percent in load.items() if limit is not None and percent > limit}
         low = {each for each, percent in load.items() if percent < average - threshold}
         self._high = {each: self._high.get(each, 0) + 1 for each in high}
         self._low = {each: self._low.get(each, 0) + 1 for each in low}

@@ -119,7 +119,13 @@ class NamespacePolicies:
     properties: dict[str, str] = field(default_factory=dict)
 
 
-_NOTHING: Final = Policies()
+NOTHING: Final = Policies()
+"""No policies at all."""
+
+TOPIC: Final = "topic"
+NAMESPACE: Final = "namespace"
+BROKER: Final = "broker"
+# Levels of policies, the most specific one first.
 
 
 def resolve_namespace(
@@ -135,7 +141,7 @@ def resolve_namespace(
         partitions = max(1, own.partitions) if own.partitioned else 0
     return NamespacePolicies(
         own=namespace,
-        of_topics=resolve(config, namespace, _NOTHING),
+        of_topics=resolve(config, namespace, NOTHING),
         auto_topic_creation=allowed,
         auto_partitions=partitions,
         max_topics=(
@@ -147,12 +153,23 @@ def resolve_namespace(
     )
 
 
-def resolve(config: PolicyDefaults, namespace: Policies, topic: Policies) -> EffectivePolicies:
-    """Resolves a topic's policies from its own ones, its namespace's and the configuration."""
+def resolve(
+    config: PolicyDefaults,
+    namespace: Policies,
+    topic: Policies,
+    levels: dict[str, str] | None = None,
+) -> EffectivePolicies:
+    """Resolves a topic's policies from its own ones, its namespace's and the configuration.
+
+    `levels` gets the level of each policy that comes from a single one, by its name in metadata.
+    """
     defaults = config.policies
 
     def level_with(name: str) -> Policies | None:
-        return next((level for level in (topic, namespace) if _says(level, name)), None)
+        found = next((level for level in (topic, namespace) if _says(level, name)), None)
+        if levels is not None:
+            levels[name] = BROKER if found is None else TOPIC if found is topic else NAMESPACE
+        return found
 
     def number(name: str, default: int) -> int:
         level = level_with(name)

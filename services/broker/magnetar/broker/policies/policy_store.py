@@ -13,16 +13,18 @@ from functools import partial
 
 from magnetar.broker.policies.config import PolicyDefaults
 from magnetar.broker.policies.effective_policies import (
+    BROKER,
     EffectivePolicies,
     NamespacePolicies,
     resolve,
     resolve_namespace,
 )
+from magnetar.broker.policies.policy_origins import PolicyOrigin, policy_origins, policy_value
 from magnetar.broker.policies.schema_policies import rules_of_system_topics
 from magnetar.common.errors import NamespaceNotFound
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
-from magnetar.common.metadata.values import Namespace, TopicPolicies, decode
+from magnetar.common.metadata.values import Namespace, Policies, TopicPolicies, decode
 from magnetar.common.metadata.watch_loop import follow_for_ever
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName, is_system_topic
@@ -96,6 +98,24 @@ class PolicyStore:
         if found is None:
             return of_namespace.of_topics
         return resolve(self._config, of_namespace.own, decode(TopicPolicies, found.value).policies)
+
+    async def origins_of(self, name: TopicName) -> list[PolicyOrigin]:
+        """Returns each policy in effect for a topic with its level. Raises NamespaceNotFound,
+        MetadataError.
+        """
+        of_namespace = await self.of_namespace(name.namespace)
+        own = Policies()
+        if self._config.policies.of_topics:
+            found = await self._metadata.get(self._keys.topic_policies(name))
+            if found is not None:
+                own = decode(TopicPolicies, found.value).policies
+        origins = policy_origins(self._config, of_namespace.own, own)
+        if is_system_topic(name):
+            # No policy changes the rules of their schemas.
+            rules = policy_value("schemas", await self.of_topic(name))
+            fixed = PolicyOrigin("schemas", BROKER, rules, rules, rules)
+            origins = [fixed if each.name == fixed.name else each for each in origins]
+        return origins
 
     def wrote(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
         """Applies a change that this broker has just written, without waiting for the watch."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from magnetar.broker.dispatch.eligibility import Code, reason
 from magnetar.broker.message_drops import DROPPED_AT_SUBSCRIPTION, NonPersistentSubscriptionStats
+from magnetar.broker.reason import Reason, in_words
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
@@ -74,10 +77,19 @@ class NonPersistentSubscription(WithMembers):
         return 0
 
     def why_not_dispatching(self) -> str | None:
-        reasons = [consumer.held_back_by for consumer in self.consumers]
-        if not reasons:
-            return "no consumer is connected: messages are dropped"
-        return "messages are dropped: " + "; ".join(filter(None, reasons)) if all(reasons) else None
+        """Explains in words why messages are dropped now; None when they are not."""
+        found = in_words(self.reasons())
+        if not self.consumers or found is None:
+            return found
+        return f"messages are dropped: {found}"
+
+    def reasons(self) -> list[Reason]:
+        """Explains why messages are dropped now; none of the reasons `stops` when some consumer gets them."""
+        held = [consumer.held_back_by for consumer in self.consumers]
+        if not held:
+            return [reason(Code.NO_CONSUMER, "no consumer is connected: messages are dropped")]
+        all_held = all(each is not None for each in held)
+        return [replace(each, stops=all_held) for each in held if each is not None]
 
     def add_consumer(self, consumer: Consumer, sub_type: SubType.ValueType) -> None:
         before = self._members.announced

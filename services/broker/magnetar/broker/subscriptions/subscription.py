@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
-from magnetar.broker.dispatch.eligibility import explain
+from magnetar.broker.dispatch.eligibility import Code, Situation, explain, reason
 from magnetar.broker.latencies import Sample
+from magnetar.broker.reason import Reason, in_words
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
@@ -26,10 +27,10 @@ from magnetar.broker.subscriptions.entries.aborted_entries import settle_next
 from magnetar.broker.subscriptions.entries.compacted_source import CompactedSource
 from magnetar.broker.subscriptions.entries.entry_reader import EntryReader
 from magnetar.broker.subscriptions.entries.entry_source import EntrySource
-from magnetar.broker.subscriptions.filters.delay_gate import DelayGate, count_delayed
+from magnetar.broker.subscriptions.filters.delay_gate import DelayGate, count_delayed, delayed_reason
 from magnetar.broker.subscriptions.filters.withheld_acks import WithheldAcks
 from magnetar.broker.subscriptions.limits.broker_unacked_limit import BrokerUnackedLimit
-from magnetar.broker.subscriptions.limits.open_transactions import waits_for
+from magnetar.broker.subscriptions.limits.open_transactions import open_transactions
 from magnetar.broker.subscriptions.membership import Membership, WithMembers
 from magnetar.broker.subscriptions.transactional_acks import give_back, take_from_holders
 from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts, SubType
@@ -60,6 +61,7 @@ class Subscription(WithMembers):
     __slots__ = (
         "_ack_waiters",
         "_blocked_on_unacked",
+        "_blocked_since_ms",
         "_broker_limit",
         "_budget",
         "_config",
@@ -67,6 +69,7 @@ class Subscription(WithMembers):
         "_delay_tick_ms",
         "_delivery",
         "_ledger",
+        "_left_ms",
         "_outlet",
         "_source",
         "_spawn",
@@ -121,6 +124,8 @@ class Subscription(WithMembers):
         self._turn_scheduled = False
         self._unacked_max = unacked_max
         self._blocked_on_unacked = False
+        self._blocked_since_ms = self._left_ms = 0
+        # When the limit was reached, and when the last consumer left: ms since 1970 UTC; 0: not yet.
         self._broker_limit = broker_limit
         self._tenure = tenure
         self._withheld: WithheldAcks | None = None
@@ -189,6 +194,8 @@ class Subscription(WithMembers):
             return _ROOM_MAX
         unacked = self.unacked_messages
         if unacked >= limit:
+            if not self._blocked_on_unacked:
+                self._blocked_since_ms = self._ledger.now_ms()
             self._blocked_on_unacked = True
         elif unacked <= limit // 2:
             self._blocked_on_unacked = False
@@ -196,22 +203,82 @@ class Subscription(WithMembers):
 
     def why_not_dispatching(self) -> str | None:
         """Explains in words what prevents delivery now; None when nothing does."""
+        return in_words(self.reasons())
+
+    def reasons(self) -> list[Reason]:
+        """Explains what prevents delivery now; when no reason `stops`, the next turn delivers something.
+
+        Asks what a turn asks, and passes acknowledged entries as a turn does.
+        """
+        now_ms = self._ledger.now_ms()
         if self._tenure is not None and self._tenure.waited_for:
-            return (
+            text = (
                 "metadata does not answer, and storage has not confirmed yet that this broker owns the topic"
             )
+            uncertain_ms = int(self._tenure.uncertain_s * 1000)
+            return [reason(Code.METADATA_OUTAGE, text, since_ms=now_ms - uncertain_ms if uncertain_ms else 0)]
+        source, delivery, backlog = self._source, self._delivery, self.backlog()
+        no_consumer = reason(
+            Code.NO_CONSUMER, "no consumer is connected", since_ms=self._left_ms, backlog=backlog
+        )
+        if source is None or delivery is None:
+            return explain(Situation(backlog=backlog, nothing_left=True, candidates=()), no_consumer)
         return explain(
-            [] if self._delivery is None else self._delivery.candidates,
-            self.backlog(),
-            paused_by=None if self._delivery is None else self._delivery.paused_by,
-            throttled_by=None if self.dispatch_rate is None else self.dispatch_rate.throttled_by,
-            reading=self._source is not None and self._source.reading,
-            waits_for=None
-            if self._source is None
-            else waits_for(self._ledger, self.cursor, self._source.read_position),
-            unacked_limit_reached=self.blocked_on_unacked,
-            delayed=self.delayed,
-            due_in_ms=None if self._ledger.delays is None else self._ledger.delays.due_in_ms,
+            Situation(
+                backlog=backlog,
+                nothing_left=source.exhausted() and not delivery.keeps_ready,
+                candidates=delivery.candidates,
+                redelivers=source.replaying,
+                paused_by=delivery.paused_by,
+                limited_by=self._limited_by() if self._members.individual else None,
+                throttled_by=None if self.dispatch_rate is None else self.dispatch_rate.reason,
+                fetching=source.fetching,
+                kept_back=self._kept_back(delivery),
+                unacknowledged=self._unacknowledged(source, backlog),
+                idle=delivery.idle(),
+            ),
+            no_consumer,
+        )
+
+    def _limited_by(self) -> Reason | None:
+        """Returns the limit on unacknowledged messages that is reached, that of the broker first."""
+        if self._unacked_room() > 0:
+            return None
+        if self._broker_limit is not None and (found := self._broker_limit.reason(self)) is not None:
+            return found
+        unacked, limit = self.unacked_messages, self._unacked_max
+        return reason(
+            Code.UNACKED_LIMIT,
+            f"the subscription has too many unacknowledged messages: {unacked}, and more go out at "
+            f"{limit // 2} (maxUnackedMessagesPerSubscription is {limit})",
+            since_ms=self._blocked_since_ms,
+            scope="subscription",
+            unacked=unacked,
+            limit=limit,
+        )
+
+    def _kept_back(self, delivery: Delivery) -> list[Reason]:
+        found = open_transactions(self._ledger, self.cursor)
+        if self._ledger.delays is not None:
+            delayed = delayed_reason(self._ledger.delays, self.delayed)
+            found += [] if delayed is None else [delayed]
+        return found + delivery.kept_back()
+
+    def _unacknowledged(self, source: EntrySource, backlog: int) -> Reason | None:
+        """Returns that entries were sent and are not acknowledged; None when none are."""
+        if self._members.individual:
+            entries = sum(len(each.pending) for each in self.consumers)
+        else:
+            unread = self._ledger.entries_between(source.read_position, self._ledger.last_position)
+            withheld = 0 if self._withheld is None else self._withheld.entries
+            entries = backlog - unread - withheld
+        if entries <= 0:
+            return None
+        return reason(
+            Code.WAITING_FOR_ACKS,
+            f"{entries} entries were sent and wait for their acknowledgement",
+            since_ms=max(each.sent_at_ms for each in self.consumers),
+            entries=entries,
         )
 
     def limit_unacked(self, subscription_max: int, consumer_max: int) -> None:
@@ -256,6 +323,7 @@ class Subscription(WithMembers):
             config=self._config,
             budget=self._budget,
             wake=self.wake,
+            now_ms=self._ledger.now_ms,
             reader_for=self._reader_for,
         )
         return kind.delivery(dispatcher, parts)
@@ -324,6 +392,7 @@ class Subscription(WithMembers):
             self._delivery.close()
             self._source.close()
             self._source = self._delivery = self._outlet = self._delay_gate = self._withheld = None
+            self._left_ms = self._ledger.now_ms()
         consumer.pending.clear()
         if self._broker_limit is not None:
             self._report_unacked(self._broker_limit)
@@ -471,7 +540,7 @@ class Subscription(WithMembers):
         if self._broker_limit is not None:
             self._report_unacked(self._broker_limit)
         # Only a limit on unacknowledged messages can make an acknowledgement allow a delivery.
-        if consumer.held_back_by is None or self._blocked_on_unacked:
+        if consumer.capacity > 0 or self._blocked_on_unacked:
             self.wake()
 
     def tell_of_end(self) -> None:

@@ -147,6 +147,7 @@ class Connection(asyncio.Protocol):
         self.listener: str | None = None
         self.protocol_version = 0
         self._output_open = True
+        self._output_closed_s = 0.0
         self._unsent_bytes = 0
         self._unsent_watch: asyncio.TimerHandle | None = None
         self.connected = False
@@ -212,6 +213,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._output_open = False
+        self._output_closed_s = self._loop.time()
 
     def resume_writing(self) -> None:
         self._output_open = True
@@ -306,6 +308,10 @@ class Connection(asyncio.Protocol):
     @property
     def writable(self) -> bool:
         return self._output_open and not (self._unsent_bytes and self._budget.spent)
+
+    @property
+    def unwritable_s(self) -> float:
+        return 0.0 if self._output_open or not self.connected else self._loop.time() - self._output_closed_s
 
     def write(self, data: bytes) -> None:
         self._out.append(data)

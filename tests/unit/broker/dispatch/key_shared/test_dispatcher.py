@@ -7,6 +7,7 @@ from magnetar.broker.dispatch.key_shared.consistent_hashing import ConsistentHas
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.key_shared.hash_ranges import HashRanges
 from magnetar.broker.dispatch.key_shared.sticky_ranges import StickyRanges
+from magnetar.broker.reason import Reason
 from magnetar.common.errors import ConsumerAssignFailed
 
 
@@ -18,7 +19,7 @@ class Fake:
     allow_out_of_order: bool = False
     capacity: int = 5
     priority_level: int = 0
-    held_back_by: str | None = None
+    held_back_by: Reason | None = None
 
 
 def dispatcher_of(first: Fake, *, consistent_hashing: bool = True) -> KeySharedDispatcher[Fake]:

@@ -29,7 +29,12 @@ def test_messages_go_out_at_the_rate_of_their_topic_and_none_is_lost(sub_type: S
         _, _, peer = await broker.consumer(topic, sub_type=sub_type, permits=1_000)
         await asyncio.sleep(2.5)
         assert 30 <= peer.messages <= 36, "a full bucket of ten at first, then ten a second"
-        assert subscription.why_not_dispatching() == "throttled by the dispatch rate of the topic"
+        (why,) = [each for each in subscription.reasons() if each.code == "rate_limited"]
+        text = "throttled by the dispatch rate of the topic, which is 10 messages in 1 s: goes on in 0."
+        assert why.text.startswith(text)
+        assert why.stops
+        assert (why.data["scope"], why.data["rates"]) == ("the topic", {"the topic": "10 messages in 1 s"})
+        assert why.data["until"]
         assert 2 <= subscription.stats.times_throttled(OF_TOPIC, MESSAGES) <= 300, "once a wait"
         assert not subscription.stats.times_throttled(OF_TOPIC, BYTES)
         await until(lambda: peer.messages == 60)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from magnetar.broker.subscriptions.limits.open_transactions import blocked_s, blocking, waits_for
+from magnetar.broker.subscriptions.limits.open_transactions import blocked_s, blocking, open_transactions
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.txn_id import TxnId
+from magnetar.ledger.managed_ledger.pending_acks import PendingAck
+from pyroaring import BitMap
 
 READ = Position(1, 3)
 FIRST = Position(1, 4)
@@ -24,18 +26,21 @@ class Opened:
 
 def ledger(
     opened: dict[TxnId, Opened] | None,
-    following: Position | None = None,
     stored: Position | None = FIRST,
     acknowledges: TxnId | None = None,
 ) -> Any:
-    pending = SimpleNamespace(transactions={} if acknowledges is None else {acknowledges: None})
+    acked = PendingAck({1: BitMap([0, 1])}, {(1, 2): (1, 2)})
+    pending = SimpleNamespace(transactions={} if acknowledges is None else {acknowledges: acked})
     return SimpleNamespace(
         transactions=None if opened is None else SimpleNamespace(open=opened, pending=lambda cursor: pending),
-        next_position=lambda after: following,
         next_stored=lambda after: stored,
         read_limit=lambda: READ,
         now_ms=lambda: NOW_MS,
     )
+
+
+def words(ledger: Any) -> list[str]:
+    return [each.text for each in open_transactions(ledger, CURSOR)]
 
 
 def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
@@ -47,31 +52,38 @@ def test_the_transaction_with_the_first_message_is_named_with_its_age() -> None:
     found = blocking(ledger(opened))
     assert found is not None
     assert found[0] == TxnId(0, 0)
-    assert waits_for(ledger(opened), CURSOR, READ) == "transaction (0,0), open for 42 s"
+    (why,) = open_transactions(ledger(opened), CURSOR)
+    assert (
+        why.text == "waits for transaction (0,0), open for 42 s: nothing from its message 1:4 on may be read"
+    )
+    assert (why.code, why.since_ms) == ("transaction_open", 8_000)
+    assert why.data == {"transaction": "(0,0)", "firstMessage": "1:4"}
     opened[TxnId(0, 0)].began_ms = 0
-    assert waits_for(ledger(opened), CURSOR, READ) == "transaction (0,0)"
+    assert words(ledger(opened)) == [
+        "waits for transaction (0,0): nothing from its message 1:4 on may be read"
+    ]
 
 
 def test_the_first_message_of_a_ledger_has_nothing_before_it() -> None:
     opened = {TxnId(0, 1): Opened(49_000, Position(2, 0))}
-    assert waits_for(ledger(opened, stored=Position(2, 0)), CURSOR, READ) == "transaction (0,1), open for 1 s"
+    (text,) = words(ledger(opened, stored=Position(2, 0)))
+    assert text.startswith("waits for transaction (0,1), open for 1 s: nothing from its message 2:0 on")
     assert blocked_s(ledger(opened, stored=Position(2, 0))) == 1.5
 
 
-def test_nothing_waits_while_something_can_be_read_or_no_transaction_has_messages() -> None:
+def test_nothing_waits_while_no_transaction_has_messages() -> None:
     with_messages = {TxnId(0, 1): Opened(1, Position(1, 4))}
-    assert waits_for(ledger(with_messages), CURSOR, READ) is not None
-    assert waits_for(ledger(with_messages, Position(1, 3)), CURSOR, READ) is None
-    assert waits_for(ledger(with_messages, stored=None), CURSOR, READ) is None
-    assert waits_for(ledger({TxnId(0, 1): Opened(1)}), CURSOR, READ) is None
-    assert waits_for(ledger({}), CURSOR, READ) is None
-    assert waits_for(ledger(None), CURSOR, READ) is None
+    assert words(ledger(with_messages))
+    assert words(ledger(with_messages, stored=None)) == []
+    assert words(ledger({TxnId(0, 1): Opened(1)})) == []
+    assert words(ledger({})) == words(ledger(None)) == []
     assert blocked_s(ledger(None)) == blocked_s(ledger({})) == 0
 
 
-def test_without_a_message_behind_the_limit_the_one_that_acknowledges_is_named() -> None:
+def test_the_ones_that_acknowledge_are_named() -> None:
     opened = {TxnId(0, 1): Opened(48_000)}
-    found = waits_for(ledger(opened, stored=None, acknowledges=TxnId(0, 1)), CURSOR, READ)
-    assert found == "transaction (0,1), open for 2 s, in which messages are acknowledged"
-    following = ledger(opened, Position(1, 3), stored=None, acknowledges=TxnId(0, 1))
-    assert waits_for(following, CURSOR, READ) is None
+    (why,) = open_transactions(ledger(opened, stored=None, acknowledges=TxnId(0, 1)), CURSOR)
+    assert why.text == "waits for transaction (0,1), open for 2 s, in which messages are acknowledged"
+    assert why.data == {"transaction": "(0,1)", "acknowledgedEntries": 3}
+    (ended,) = words(ledger({}, stored=None, acknowledges=TxnId(0, 1)))
+    assert ended == "waits for transaction (0,1), in which messages are acknowledged"

@@ -47,6 +47,7 @@ class Peer:
     told: list[str] = field(default_factory=list)
     address: str = "client"
     writable: bool = True
+    unwritable_s: float = 0.0
 
     def write(self, data: bytes) -> None:
         command = pb.BaseCommand.FromString(data[8:])

@@ -31,6 +31,7 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 if TYPE_CHECKING:  # not used by a standalone
     from magnetar.broker.control.bundle_moves import BundleMoves
     from magnetar.broker.control.remote_topics import TopicsElsewhere
+    from magnetar.broker.load.leader import LoadLeader
 
 
 class BrokerView(MetricsSource, Protocol):
@@ -153,6 +154,11 @@ class BrokerView(MetricsSource, Protocol):
     @property
     def bundle_moves(self) -> BundleMoves | None:
         """Moves and splits bundles; None in a standalone."""
+        ...
+
+    @property
+    def load_leader(self) -> LoadLeader | None:
+        """Assigns bundles while this broker leads; None in a standalone."""
         ...
 
     async def lookup(self, topic: TopicName, listener: str = "") -> ServiceUrls:

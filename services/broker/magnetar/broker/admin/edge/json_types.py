@@ -346,6 +346,34 @@ OBJECTS: Final[Mapping[str, str]] = {
         "durationMs:long removedMessages:long readBytes:long writtenBytes:long horizon:String? "
         "viewEntries:long viewBytes:long uncompactedBytes:long threshold:long holds:boolean"
     ),
+    "Reason": "code:String text:String next:String stops:boolean since:String? data:Map",
+    "ExplainedConsumer": (
+        "consumerName:String address:String availablePermits:int unackedMessages:int heldBackBy:String? "
+        "connectedSince:String? lastSent:String? lastAcked:String?"
+    ),
+    "ExplainedBroker": (
+        "brokerId:String usage:double topics:int bundles:int bundlesOfNamespace:int draining:boolean "
+        "allowed:boolean"
+    ),
+    "TopicExplanation": (
+        "topic:String partitions:int namespaceBundles:int bundle:String broker:String? reasons:List<Reason> "
+        "moves:List<Reason> brokers:List<ExplainedBroker>"
+    ),
+    "ExplainedPolicy": "name:String level:String value:Any withoutTopic:Any withoutNamespace:Any",
+    "PolicyExplanation": "topic:String policies:List<ExplainedPolicy>",
+    "ExplainedLedger": (
+        "ledgerId:long entries:long bytes:long closed:String? copies:List<String> code:String text:String "
+        "next:String holders:List<String> bookiesUntil:String?"
+    ),
+    "StorageExplanation": (
+        "topic:String bytes:long bytesOnBookies:long bytesByCode:Map<long> compactedViewBytes:long "
+        "ledgers:List<ExplainedLedger> partitions:Map<StorageExplanation>"
+    ),
+    "SubscriptionExplanation": (
+        "topic:String subscription:String type:String moves:boolean reasons:List<Reason> backlog:long "
+        "unackedMessages:long consumerCount:int consumers:List<ExplainedConsumer> "
+        "partitions:Map<SubscriptionExplanation>"
+    ),
     "TopicStatsPage": "total:int offset:int topics:Map<TopicStats>",
     "PartitionedTopicStats": (
         "msgRateIn:double msgThroughputIn:double msgRateOut:double msgThroughputOut:double "

@@ -7,25 +7,16 @@ from typing import Final
 from aiohttp import web
 from magnetar.broker.admin.edge.call import Call, answer
 from magnetar.broker.admin.edge.errors import Refused
-from magnetar.broker.admin.edge.owners import send_on
 from magnetar.broker.admin.edge.routing import Route
-from magnetar.broker.admin.objects.brokers import broker_id
+from magnetar.broker.admin.objects.brokers import require_leader
 from magnetar.broker.orphans.orphan import KINDS, Orphan
 from magnetar.common.security.authorization.operations import Operation
 
 PATH: Final = "/admin/magnetar/v1/orphans"
 
 
-def _at_leader(call: Call) -> None:
-    """Checks that this broker is the leader, which scans for orphans. Raises a redirect to it."""
-    cluster = call.broker.cluster
-    leader = None if cluster is None else cluster.directory.leader
-    if cluster is not None and leader is not None and leader.id != broker_id(call):
-        send_on(call, cluster.directory.get(leader.id), "the scan for orphans")
-
-
 async def _list(call: Call) -> web.Response:
-    _at_leader(call)
+    require_leader(call, "the scan for orphans")
     orphans = call.broker.orphans
     if call.flag("look") or not orphans.looked_ms:
         await orphans.look()
@@ -55,7 +46,7 @@ async def _list(call: Call) -> web.Response:
 
 
 async def _clear(call: Call) -> web.Response:
-    _at_leader(call)
+    require_leader(call, "the scan for orphans")
     orphans = call.broker.orphans
     kind = call.request.query.get("kind")
     if kind is not None and kind not in KINDS:

@@ -26,6 +26,8 @@ class DrainingSlot(Generic[C]):
     """Entries of the slot that the holder has not acknowledged; never 0."""
     blocked_attempts: int = 0
     """How often an entry was held back because of it."""
+    since_ms: int = 0
+    """When it began to wait for this holder, ms since 1970 UTC; 0: not known."""
 
 
 class DrainingSlots(Generic[C]):
@@ -40,7 +42,10 @@ class DrainingSlots(Generic[C]):
         self._cleared_by: dict[C, int] = {}
 
     def owners_changed(
-        self, held: Iterable[tuple[C, Mapping[int, int]]], owner: Callable[[int], C | None]
+        self,
+        held: Iterable[tuple[C, Mapping[int, int]]],
+        owner: Callable[[int], C | None],
+        now_ms: int = 0,
     ) -> None:
         """Computes the draining slots. `held`: each consumer with its unacknowledged entries by slot."""
         before, self.slots = self.slots, {}
@@ -52,8 +57,10 @@ class DrainingSlots(Generic[C]):
                     continue
                 assert slot not in self.slots, "a slot is with one consumer at a time"
                 known = before.get(slot)
-                attempts = known.blocked_attempts if known is not None and known.holder is consumer else 0
-                self.slots[slot] = DrainingSlot(consumer, unacked, attempts)
+                attempts, since_ms = 0, now_ms
+                if known is not None and known.holder is consumer:
+                    attempts, since_ms = known.blocked_attempts, known.since_ms
+                self.slots[slot] = DrainingSlot(consumer, unacked, attempts, since_ms)
         for slot, was in before.items():
             now = self.slots.get(slot)
             if now is None or now.holder is not was.holder:

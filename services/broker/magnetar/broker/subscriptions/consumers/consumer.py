@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from magnetar.broker.dispatch.eligibility import Code, reason
 from magnetar.broker.peer import Peer
+from magnetar.broker.reason import Reason
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.consumers.pending_acks import PendingAcks
 from magnetar.broker.versions import ACTIVE_CONSUMER_CHANGE, END_OF_TOPIC
@@ -151,14 +153,40 @@ class Consumer:
         return min(self.permits, max(1, self.unacked_max - self.pending.messages))
 
     @property
-    def held_back_by(self) -> str | None:
+    def held_back_by(self) -> Reason | None:
+        # All that `capacity` checks, in its order. What took the last permit, or the last message that was
+        # allowed, was sent at `sent_at_ms`; nothing was since.
         if self.permits <= 0:
-            return f"consumer {self.name} has given no permits"
+            since_ms = self.sent_at_ms or self.connected_since_ms
+            return reason(
+                Code.NO_PERMITS,
+                f"consumer {self.name} has given no permits",
+                since_ms=since_ms,
+                consumer=self.name,
+                address=self.peer.address,
+                permits=self.permits,
+            )
         if not self.peer.writable:
-            return f"the socket of consumer {self.name} is full"
+            unread_s = self.peer.unwritable_s
+            return reason(
+                Code.SOCKET_FULL,
+                f"the socket of consumer {self.name} is full",
+                since_ms=self._clock.wall_ms() - int(unread_s * 1000) if unread_s else 0,
+                consumer=self.name,
+                address=self.peer.address,
+            )
         if self.blocked_on_unacked:
-            return (
-                f"consumer {self.name} has too many unacknowledged messages (maxUnackedMessagesPerConsumer)"
+            unacked, limit = self.pending.messages, self.unacked_max
+            return reason(
+                Code.UNACKED_LIMIT,
+                f"consumer {self.name} has too many unacknowledged messages: {unacked}, and more go out at "
+                f"{limit // 2} (maxUnackedMessagesPerConsumer is {limit})",
+                since_ms=self.sent_at_ms,
+                scope="consumer",
+                consumer=self.name,
+                address=self.peer.address,
+                unacked=unacked,
+                limit=limit,
             )
         return None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from magnetar.broker.reason import Reason
 from magnetar.broker.stats import SubscriptionStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.common.naming.position import Position
@@ -22,10 +23,23 @@ class Delivery(Protocol):
     """Gives entries to the consumers of one subscription, as its type promises."""
 
     @property
-    def paused_by(self) -> str | None:
-        """The reason, in words, why delivery is paused although consumers have permits; None when it is not
-        paused.
+    def paused_by(self) -> Reason | None:
+        """The reason why delivery is paused although consumers have permits; None when it is not paused."""
+        ...
+
+    @property
+    def keeps_ready(self) -> bool:
+        """True when some of the entries that were examined and kept can be sent now."""
+        ...
+
+    def kept_back(self) -> list[Reason]:
+        """Returns why entries that were examined are kept, for an operator; takes as long as there are
+        many.
         """
+        ...
+
+    def idle(self) -> list[Reason]:
+        """Returns why connected consumers get nothing while another one can; none of these `stops`."""
         ...
 
     @property
@@ -77,8 +91,8 @@ class DispatchRateGate(Protocol):
     """
 
     @property
-    def throttled_by(self) -> str | None:
-        """The scope of the exhausted rate, in words; None while it allows more."""
+    def reason(self) -> Reason | None:
+        """The exhausted rate, and when it allows more; None while it does."""
         ...
 
     def room(self) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.reason import Reason
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.entries.aborted_entries import pass_aborted, settle
 from magnetar.broker.subscriptions.entries.due_entries import DueEntries, DueRead, read_due
@@ -79,7 +80,9 @@ class EntrySource:
         self._reader: EntryReader = ledger
         self._cursor = cursor
         self._config = config
-        self._reads = ReadAhead(self, ledger.name, cursor.name, config.read_bytes_max, budget, spawn, wake)
+        self._reads = ReadAhead(
+            self, ledger.name, cursor.name, config.read_bytes_max, budget, spawn, wake, ledger.now_ms
+        )
         self._catching_up = False
         self._wake = wake
         self._read_after = cursor.mark_delete
@@ -120,6 +123,19 @@ class EntrySource:
     def reading(self) -> bool:
         """True while a read from storage is in progress."""
         return self._reads.under_way
+
+    @property
+    def fetching(self) -> Reason | None:
+        """The reason why the next entries are not in memory; None when they are, or there are none."""
+        in_memory = self._replayed or (self._fresh and not (self._due or self._replay))
+        return None if in_memory or self.exhausted() else self._reads.reason
+
+    def exhausted(self) -> bool:
+        """Returns whether there is nothing to deliver, to redeliver or to read now.
+
+        Passes what is acknowledged or held back, as the next `peek` would.
+        """
+        return not self.replaying and not self._fresh and self._next_start() is None
 
     @property
     def read_position(self) -> Position:

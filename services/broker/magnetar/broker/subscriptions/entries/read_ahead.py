@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from magnetar.broker.byte_budget import ByteBudget, ReadHolder
+from magnetar.broker.dispatch.eligibility import Code, reason
+from magnetar.broker.reason import Reason, iso_time
 from magnetar.broker.task_spawner import Spawn
 from magnetar.common.errors import MagnetarError
 from magnetar.common.naming.position import Position
@@ -43,13 +45,18 @@ class ReadAhead:
     """The read in progress, and the bytes of earlier reads that `holder` still holds."""
 
     __slots__ = (
+        "_began_ms",
         "_broken",
         "_budget",
         "_bytes_max",
+        "_failure",
         "_generation",
         "_holder",
+        "_now_ms",
         "_offered",
         "_paused",
+        "_reads_from",
+        "_retries_ms",
         "_spawn",
         "_subscription",
         "_topic",
@@ -67,8 +74,9 @@ class ReadAhead:
         budget: ByteBudget,
         spawn: Spawn,
         wake: Callable[[], None],
+        now_ms: Callable[[], int],
     ) -> None:
-        """Creates it idle; `bytes_max` bytes are reserved for each read."""
+        """Creates it idle; `bytes_max` bytes are reserved for each read. `now_ms` is the wall clock."""
         self._holder = holder
         self._topic = topic
         self._subscription = subscription
@@ -80,6 +88,11 @@ class ReadAhead:
         self._broken = 0
         """Consecutive reads that failed with an unexpected error."""
         self._paused: asyncio.TimerHandle | None = None
+        self._now_ms = now_ms
+        self._reads_from: Position | None = None
+        self._began_ms = self._retries_ms = 0
+        self._failure = ""
+        # For explanations: where and when the last read began, why the last failed one did, and the next try.
         self._generation = 0
         self.under_way = False
         self.held_bytes = 0
@@ -106,7 +119,29 @@ class ReadAhead:
             self._budget.wait_to_read(id(self), self._wake)
             return
         self.under_way = True
+        self._reads_from, self._began_ms = start, self._now_ms()
         self._spawn(self._read(start, read, take, self._generation), "read for dispatch")
+
+    @property
+    def reason(self) -> Reason | None:
+        """The wait for entries: a read, the pause after a failed one, or memory; None without one."""
+        at, now_ms = str(self._reads_from), self._now_ms()
+        if self.under_way:
+            took_s = max(0, now_ms - self._began_ms) / 1000
+            text = f"waiting for a read from storage at {at}, for {took_s:.3f} s"
+            return reason(Code.READING, text, since_ms=self._began_ms, position=at)
+        if self._paused is not None:
+            retry_s = max(0, self._retries_ms - now_ms) / 1000
+            text = f"the read from storage at {at} failed ({self._failure}): tried again in {retry_s:.3f} s"
+            until = iso_time(self._retries_ms)
+            return reason(
+                Code.READ_FAILED, text, since_ms=self._began_ms, position=at, error=self._failure, until=until
+            )
+        if self._budget.waits_to_read(id(self)):
+            used, wanted = self._budget.used, self._bytes_max
+            text = f"waiting for {wanted} bytes of memory for a read: {used} of the broker's are in use"
+            return reason(Code.MEMORY_FULL, text, bytesWanted=wanted, bytesUsed=used)
+        return None
 
     def drop(self) -> None:
         """Drops the result of the read in progress when it arrives."""
@@ -176,6 +211,8 @@ class ReadAhead:
             log.warning("read for dispatch failed, retrying", **where, error=str(error))
         if generation == self._generation:
             self.under_way = False
+            self._failure = str(error) or type(error).__name__
+            self._retries_ms = self._now_ms() + int(retry_s * 1000)
             self._paused = asyncio.get_running_loop().call_later(retry_s, self._resume)
 
     def _resume(self) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from magnetar.broker.dispatch.eligibility import Code, reason
 from magnetar.broker.policies.effective_policies import EffectivePolicies
+from magnetar.broker.reason import Reason, iso_time
 from magnetar.common.naming.position import Position
 from magnetar.common.wire.delivery_time import delivered_later
 from magnetar.ledger.ledger_store import RUN_MARKER, Run
@@ -163,6 +165,19 @@ def count_delayed(delays: TopicDelays, cursor: Cursor) -> int:
         cursor.count_unacked(ledger_id, entry_ids)
         for ledger_id in index.ledger_ids
         if (entry_ids := index.entries_of(ledger_id)) is not None
+    )
+
+
+def delayed_reason(delays: TopicDelays, delayed: int) -> Reason | None:
+    """Returns how many entries wait for their time, and until when; None without any."""
+    due_in_ms = delays.due_in_ms
+    if not delayed or due_in_ms is None:
+        return None
+    return reason(
+        Code.DELAYED_UNTIL,
+        f"{delayed} entries wait for their time, the next one for {due_in_ms / 1000:.3f} s",
+        entries=delayed,
+        until=iso_time(delays.now_ms() + due_in_ms),
     )
 
 

@@ -35,6 +35,12 @@ class WithheldAcks:
         pending = self._pending
         return pending is not None and bool(pending.withheld or pending.batches)
 
+    @property
+    def entries(self) -> int:
+        """Whole entries that are withheld."""
+        pending = self._pending
+        return 0 if pending is None else sum(map(len, pending.withheld.values()))
+
     def bits(self, ledger_id: int, entry_id: int) -> int:
         """Returns the withheld messages of a batch as bits; 0 without any."""
         pending = self._pending

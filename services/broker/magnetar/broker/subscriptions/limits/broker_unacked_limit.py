@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from magnetar.broker.dispatch.eligibility import Code, reason
+from magnetar.broker.reason import Reason
 from magnetar.broker.subscriptions.config import DispatchConfig
 
 
@@ -59,6 +61,22 @@ class BrokerUnackedLimit:
         elif messages < self._part / 2 and subscription in self._paused:
             self._paused.discard(subscription)
             subscription.wake()
+
+    def reason(self, subscription: Holder) -> Reason | None:
+        """Returns why this subscription is paused; None when it is not."""
+        if not self.pauses(subscription):
+            return None
+        unacked = self._counts.get(subscription, 0)
+        return reason(
+            Code.UNACKED_LIMIT,
+            f"the subscription holds {unacked} of the broker's {self.total} unacknowledged messages, and "
+            f"resumes below half of its share of {self._part} (maxUnackedMessagesPerBroker is {self._limit})",
+            scope="broker",
+            unacked=unacked,
+            unackedOfBroker=self.total,
+            share=self._part,
+            limit=self._limit,
+        )
 
     def pauses(self, subscription: Holder) -> bool:
         """True while this subscription is paused by the limit."""

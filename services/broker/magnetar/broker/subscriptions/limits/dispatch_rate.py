@@ -14,9 +14,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from magnetar.broker.dispatch.eligibility import Code, reason
 from magnetar.broker.policies.config import RateConfig
 from magnetar.broker.policies.effective_policies import Rate
 from magnetar.broker.policies.token_bucket import Throttle
+from magnetar.broker.reason import Reason, iso_time
 from magnetar.broker.stats import SubscriptionStats, TopicStats
 from magnetar.common.runtime.clock import Clock
 
@@ -56,6 +58,7 @@ class DispatchLimit:
         "_throttle",
         "_timer",
         "_waiting",
+        "_wakes_at",
         "rate",
         "scope",
     )
@@ -81,6 +84,8 @@ class DispatchLimit:
         """The gates that wait, longest first; False: the gate did not retry when it was woken."""
         self._timer: asyncio.TimerHandle | None = None
         """Fires when the rate allows more; None when it does now, or when the time is not known."""
+        self._wakes_at = now
+        # When the timer fires.
 
     def change(self, rate: Rate, now: float, stats: TopicStats | None) -> None:
         """Changes the rate; tokens spent under the old one still count."""
@@ -114,8 +119,17 @@ class DispatchLimit:
         self._waiting[gate] = True
         if self._timer is None:
             wait_s = max(self._throttle.ready_at - now, WAIT_MIN_S)
+            self._wakes_at = now + wait_s
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._ask_all)
         return not waited
+
+    def makes_wait(self, gate: DispatchRate) -> bool:
+        """Whether this gate waits for the rate."""
+        return gate in self._waiting
+
+    def ready_in_s(self, now: float) -> float:
+        """Returns the seconds until waiting gates are woken; 0 when none waits."""
+        return 0.0 if self._timer is None else max(0.0, self._wakes_at - now)
 
     def leave(self, gate: DispatchRate) -> None:
         """Removes a waiting gate that got tokens or was closed."""
@@ -201,6 +215,22 @@ class DispatchRate:
         for limit in self.limits:
             limit.take(count, byte_count, now)
 
+    @property
+    def reason(self) -> Reason | None:
+        if self.throttled_by is None:
+            return None
+        limits = [each for each in self.limits if each.makes_wait(self)]
+        now = self._clock.monotonic()
+        ready_in_s = max((each.ready_in_s(now) for each in limits), default=0.0)
+        rates = {each.scope: _described(each.rate) for each in limits}
+        until = iso_time(self._clock.wall_ms() + int(ready_in_s * 1000)) if ready_in_s else None
+        text = f"throttled by the dispatch rate of {self.throttled_by}"
+        if self.throttled_by in rates:
+            text += f", which is {rates[self.throttled_by]}"
+        if ready_in_s:
+            text += f": goes on in {ready_in_s:.3f} s"
+        return reason(Code.RATE_LIMITED, text, scope=self.throttled_by, rates=rates, until=until)
+
     def close(self) -> None:
         """Stops limiting, and wakes the subscription at once."""
         for limit in self.limits:
@@ -211,3 +241,11 @@ class DispatchRate:
     def look_again(self) -> None:
         """Wakes the subscription, as the rate may allow more now."""
         self._subscription.wake()
+
+
+def _described(rate: Rate) -> str:
+    """Returns a rate in words."""
+    parts = [f"{rate.messages} messages"] if rate.messages else []
+    parts += [f"{rate.byte_count} bytes"] if rate.byte_count else []
+    relative = " beyond the publish rate" if rate.relative_to_publish_rate else ""
+    return f"{' and '.join(parts)} in {rate.period_s:g} s{relative}"

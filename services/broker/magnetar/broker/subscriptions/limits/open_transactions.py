@@ -1,12 +1,19 @@
-"""The open transaction that holds a topic's readers back, for statistics."""
+"""The open transactions that hold a topic's readers back, for statistics and explanations."""
 
 from __future__ import annotations
 
-from magnetar.common.naming.position import Position
+from itertools import islice
+from typing import Any, Final
+
+from magnetar.broker.dispatch.eligibility import Code, reason
+from magnetar.broker.reason import Reason
 from magnetar.common.naming.txn_id import TxnId
 from magnetar.ledger.managed_ledger.cursor import Cursor
 from magnetar.ledger.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.ledger.managed_ledger.transaction_state import OpenTransaction
+
+SHOWN_MAX: Final = 20
+"""Maximum transactions that acknowledge messages and are named."""
 
 
 def blocking(ledger: ManagedLedger) -> tuple[TxnId, OpenTransaction] | None:
@@ -36,28 +43,39 @@ def blocked_s(ledger: ManagedLedger) -> float:
     return 0.0 if found is None else _age_ms(ledger, found[1]) / 1000
 
 
-def waits_for(ledger: ManagedLedger, cursor: Cursor, after: Position) -> str | None:
-    """Describes the transaction that keeps a subscription from getting more; None for none.
-
-    Nothing after its read position `after` can be read; what it has read is acknowledged, or acknowledged in
-    that transaction.
+def open_transactions(ledger: ManagedLedger, cursor: Cursor) -> list[Reason]:
+    """Returns the open transactions that keep messages from a subscription: the one whose first message ends
+    what may be read, and those that acknowledge messages in it, up to SHOWN_MAX.
     """
     transactions = ledger.transactions
-    if transactions is None or ledger.next_position(after) is not None:
-        return None
-    found = blocking(ledger)
-    if found is not None:
-        return _described(ledger, *found)
+    if transactions is None:
+        return []
+    found: list[Reason] = []
+    limit = blocking(ledger)
+    if limit is not None:
+        txn, opened = limit
+        first = str(opened.first_position)
+        text = f"waits for {_described(ledger, txn, opened)}: nothing from its message {first} on may be read"
+        found.append(_reason(txn, opened, text, firstMessage=first))
     pending = transactions.pending(cursor)
-    txn = None if pending is None else next(iter(pending.transactions), None)
-    if txn is None or txn not in transactions.open:
-        return None
-    return f"{_described(ledger, txn, transactions.open[txn])}, in which messages are acknowledged"
+    for txn, acked in islice(({} if pending is None else pending.transactions).items(), SHOWN_MAX):
+        described = _described(ledger, txn, transactions.open.get(txn))
+        entries = sum(map(len, acked.individual.values())) + len(acked.batches)
+        text = f"waits for {described}, in which messages are acknowledged"
+        found.append(_reason(txn, transactions.open.get(txn), text, acknowledgedEntries=entries))
+    return found
 
 
-def _described(ledger: ManagedLedger, txn: TxnId, opened: OpenTransaction) -> str:
+def _reason(txn: TxnId, opened: OpenTransaction | None, text: str, **data: Any) -> Reason:
+    since_ms = 0 if opened is None else opened.began_ms
+    return reason(Code.TRANSACTION_OPEN, text, since_ms=since_ms, transaction=str(txn), **data)
+
+
+def _described(ledger: ManagedLedger, txn: TxnId, opened: OpenTransaction | None) -> str:
+    if opened is None or not opened.began_ms:
+        return f"transaction {txn}"
     age_s = _age_ms(ledger, opened) // 1000
-    return f"transaction {txn}, open for {age_s} s" if opened.began_ms else f"transaction {txn}"
+    return f"transaction {txn}, open for {age_s} s"
 
 
 def _age_ms(ledger: ManagedLedger, opened: OpenTransaction) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from magnetar.broker.dispatch.eligibility import Code, reason
 from magnetar.broker.dispatch.exclusive import ExclusiveDispatcher
 from magnetar.broker.dispatch.key_shared.sticky_ranges import check_ranges
+from magnetar.broker.reason import Reason
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.filters.hash_range_gate import HashRangeGate
@@ -56,6 +58,18 @@ class ExclusiveDelivery(OrderedDelivery):
     @property
     def candidates(self) -> Sequence[Consumer]:
         return self._exclusive.consumers
+
+    def kept_back(self) -> list[Reason]:
+        return [
+            reason(
+                Code.OUTSIDE_HASH_RANGES,
+                f"consumer {each.name} gets only keys in its {len(each.hash_ranges)} hash ranges",
+                consumer=each.name,
+                hashRanges=[list(both) for both in each.hash_ranges],
+            )
+            for each in self.candidates
+            if each.hash_ranges
+        ]
 
     def consumer_added(self, consumer: Consumer) -> None:
         """Begins at the mark-delete position; limits the consumer to its hash ranges, if it has any."""

@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from magnetar.broker.dispatch.eligibility import IDLE_SHOWN_MAX, Code, reason
 from magnetar.broker.dispatch.failover import FailoverDispatcher
+from magnetar.broker.reason import Reason, iso_time
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.types.ordered_delivery import OrderedDelivery
@@ -46,7 +48,16 @@ class FailoverType(SubscriptionType[FailoverDispatcher[Consumer]]):
 class FailoverDelivery(OrderedDelivery):
     """Delivery to the active consumer of a Failover subscription. Implements delivery.Delivery."""
 
-    __slots__ = ("_chosen", "_delay_s", "_failover", "_served", "_switch", "_wake")
+    __slots__ = (
+        "_chosen",
+        "_delay_s",
+        "_failover",
+        "_now_ms",
+        "_served",
+        "_switch",
+        "_switches_ms",
+        "_wake",
+    )
 
     def __init__(self, dispatcher: FailoverDispatcher[Consumer], parts: DeliveryParts) -> None:
         super().__init__(dispatcher, parts)
@@ -58,14 +69,38 @@ class FailoverDelivery(OrderedDelivery):
         self._served: Consumer | None = None
         """The consumer that got the last entries, in order; None when delivery has to restart anyway."""
         self._switch: asyncio.TimerHandle | None = None
+        self._now_ms = parts.now_ms
+        self._switches_ms = 0
 
     @property
-    def paused_by(self) -> str | None:
-        return None if self._switch is None else "another consumer is about to become the active one"
+    def paused_by(self) -> Reason | None:
+        if self._switch is None:
+            return None
+        return reason(
+            Code.SWITCHING_CONSUMER,
+            "another consumer is about to become the active one",
+            consumer=None if self._chosen is None else self._chosen.name,
+            until=iso_time(self._switches_ms),
+        )
 
     @property
     def candidates(self) -> Sequence[Consumer]:
         return [] if self._chosen is None else [self._chosen]
+
+    def idle(self) -> list[Reason]:
+        chosen = self._chosen
+        return [
+            reason(
+                Code.NOT_ACTIVE_CONSUMER,
+                f"consumer {each.name} is not the active one, which is {chosen.name}",
+                stops=False,
+                consumer=each.name,
+                address=each.peer.address,
+                active=chosen.name,
+            )
+            for each in self._failover.consumers[:IDLE_SHOWN_MAX]
+            if chosen is not None and each is not chosen
+        ]
 
     def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
         return super().step(entries_max, bytes_max) if self._switch is None else None
@@ -84,6 +119,7 @@ class FailoverDelivery(OrderedDelivery):
             return False
         self._chosen = self._failover.active
         if self._switch is None:
+            self._switches_ms = self._now_ms() + int(self._delay_s * 1000)
             self._switch = asyncio.get_running_loop().call_later(self._delay_s, self._go_on)
         return True
 

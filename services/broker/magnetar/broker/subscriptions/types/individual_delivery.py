@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from magnetar.broker.reason import Reason
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.types.subscription_type import DeliveryParts
 from magnetar.common.naming.position import Position
@@ -27,8 +28,18 @@ class IndividualDelivery:
         self._stats = parts.stats
 
     @property
-    def paused_by(self) -> str | None:
+    def paused_by(self) -> Reason | None:
         return None
+
+    @property
+    def keeps_ready(self) -> bool:
+        return False
+
+    def kept_back(self) -> list[Reason]:
+        return []
+
+    def idle(self) -> list[Reason]:
+        return []
 
     @property
     def waiting(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from magnetar.broker.reason import Reason
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.delivery.outlet import Outlet
 from magnetar.broker.subscriptions.entries.entry_source import EntrySource
@@ -39,8 +40,18 @@ class OrderedDelivery:
         self._reader_for = parts.reader_for
 
     @property
-    def paused_by(self) -> str | None:
+    def paused_by(self) -> Reason | None:
         return None
+
+    @property
+    def keeps_ready(self) -> bool:
+        return False
+
+    def kept_back(self) -> list[Reason]:
+        return []
+
+    def idle(self) -> list[Reason]:
+        return []
 
     @property
     def waiting(self) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import ClassVar
 
 from magnetar.broker.dispatch.chunk_affinity import ChunkAffinity
+from magnetar.broker.dispatch.eligibility import IDLE_SHOWN_MAX, Code, reason
 from magnetar.broker.dispatch.shared import SharedDispatcher
+from magnetar.broker.reason import Reason
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.types.individual_delivery import IndividualDelivery
@@ -47,6 +50,45 @@ class SharedDelivery(IndividualDelivery):
         self._chunks: ChunkAffinity[Consumer] | None = None
         self._parked: dict[Consumer, list[tuple[int, int]]] | None = None
         """Parked chunks by the consumer of their message; other entries are delivered meanwhile."""
+
+    @property
+    def keeps_ready(self) -> bool:
+        return any(each.capacity > 0 for each in self._parked or ())
+
+    def kept_back(self) -> list[Reason]:
+        found = []
+        for consumer, chunks in islice((self._parked or {}).items(), IDLE_SHOWN_MAX):
+            held = consumer.held_back_by
+            if held is not None:
+                text = f"{len(chunks)} chunks wait for consumer {consumer.name}, which has the first ones"
+                found.append(
+                    reason(
+                        Code.CHUNK_BLOCKED,
+                        f"{text}: {held.text}",
+                        since_ms=held.since_ms,
+                        consumer=consumer.name,
+                        address=consumer.peer.address,
+                        entries=len(chunks),
+                        cause=str(held.code),
+                    )
+                )
+        return found
+
+    def idle(self) -> list[Reason]:
+        ready = [each.priority_level for each in self._consumers if each.capacity > 0]
+        best = min(ready, default=None)
+        return [
+            reason(
+                Code.LOWER_PRIORITY,
+                f"consumer {each.name} has level {each.priority_level}, and one of level {best} has permits",
+                stops=False,
+                consumer=each.name,
+                address=each.peer.address,
+                priorityLevel=each.priority_level,
+            )
+            for each in islice((each for each in self._consumers if best is not None), IDLE_SHOWN_MAX)
+            if best is not None and each.priority_level > best
+        ]
 
     def step(self, entries_max: int, bytes_max: int) -> tuple[int, int] | None:
         if self._parked:

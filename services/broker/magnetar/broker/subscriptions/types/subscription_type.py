@@ -49,6 +49,8 @@ class DeliveryParts:
     budget: ByteBudget
     wake: Callable[[], None]
     """Schedules a turn of the subscription."""
+    now_ms: Callable[[], int]
+    """The wall clock, ms since 1970 UTC."""
     reader_for: Callable[[Consumer], EntryReader]
     """Returns where the entries of a consumer are read: the topic, or its compacted view."""
 

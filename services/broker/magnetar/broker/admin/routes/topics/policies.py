@@ -12,7 +12,13 @@ from aiohttp import web
 from magnetar.broker.admin.edge.call import Call, answer, done, nothing
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
-from magnetar.broker.admin.objects.topics import PATHS, TOPIC_ERRORS, topic_with_policies
+from magnetar.broker.admin.objects.topics import (
+    PATHS,
+    TOPIC_ERRORS,
+    TOPIC_PATH,
+    require_namespace,
+    topic_with_policies,
+)
 from magnetar.broker.admin.policies.policy_fields import FIELDS, PolicyField, rate_json
 from magnetar.broker.admin.policies.policy_json import RATE, BadPolicy
 from magnetar.broker.admin.policies.policy_kinds import (
@@ -237,7 +243,35 @@ def _routes_of(field: PolicyField) -> list[Route]:
 
 _RATE_OF: Final = "{subscription}/dispatchRate"
 
+
+async def _explain(call: Call) -> web.Response:
+    """Shows the policies of a partition as those of its topic, which has them."""
+    await require_namespace(call.broker, call.topic.namespace, "Namespace not found")
+    origins = await call.broker.policies.origins_of(call.topic.base)
+    shown = [
+        {
+            "name": each.name,
+            "level": each.level,
+            "value": each.value,
+            "withoutTopic": each.without_topic,
+            "withoutNamespace": each.without_namespace,
+        }
+        for each in origins
+    ]
+    return answer({"topic": call.topic.full, "policies": shown})
+
+
 ROUTES: Final = [
+    Route(
+        object="topics",
+        method="GET",
+        path=f"/admin/magnetar/v1/{{domain}}{TOPIC_PATH}/policies/explain",
+        handler=_explain,
+        summary="Explain each policy in effect for a topic: its value, and the level that it comes from.",
+        answer="PolicyExplanation",
+        errors=TOPIC_ERRORS,
+        operation=Operation.POLICY,
+    ),
     *(route for field in FIELDS if field.api.topic for route in _routes_of(field)),
     *_routes(
         "DELETE",

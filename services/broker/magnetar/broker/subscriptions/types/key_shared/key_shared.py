@@ -24,14 +24,23 @@ import asyncio
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import ClassVar
 
+from magnetar.broker.dispatch.eligibility import IDLE_SHOWN_MAX, Code, reason
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.key_shared.draining import DrainingSlots
 from magnetar.broker.dispatch.key_shared.sticky_key import slots_of
+from magnetar.broker.reason import Reason
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer, fitting
 from magnetar.broker.subscriptions.types.individual_delivery import IndividualDelivery
+from magnetar.broker.subscriptions.types.key_shared.kept_reasons import (
+    by_holder,
+    unowned_slots,
+    waits_for_acks,
+    waits_for_owner,
+)
 from magnetar.broker.subscriptions.types.key_shared.slot_pending_acks import SlotPendingAcks, slot_pending
 from magnetar.broker.subscriptions.types.key_shared.waiting_entries import (
     Share,
@@ -101,6 +110,7 @@ class KeySharedDelivery(IndividualDelivery):
         "_held_bytes",
         "_held_count",
         "_left",
+        "_now_ms",
         "_owners_moved",
         "_waiting",
         "_wake",
@@ -112,6 +122,7 @@ class KeySharedDelivery(IndividualDelivery):
         self._dispatcher = dispatcher
         self._config = parts.config
         self._budget = parts.budget
+        self._now_ms = parts.now_ms
         self._wake = parts.wake
         self._waiting: dict[Consumer, WaitingEntries] = {}
         self._held_bytes = 0
@@ -137,13 +148,38 @@ class KeySharedDelivery(IndividualDelivery):
         return sum(map(len, self._waiting.values())) + self._held_count + len(self._left)
 
     @property
-    def paused_by(self) -> str | None:
-        if self.waiting < self._look_ahead_max:
+    def paused_by(self) -> Reason | None:
+        if self.waiting < self._look_ahead_max or self._source.replaying or self.keeps_ready:
             return None
-        return (
+        return reason(
+            Code.LOOK_AHEAD_FULL,
             f"{self.waiting} entries wait for consumers without permits, {self._held_count} of them in "
-            f"{len(self._held)} draining or unowned slots: reading is paused"
+            f"{len(self._held)} draining or unowned slots: reading is paused",
+            entries=self.waiting,
+            limit=self._look_ahead_max,
         )
+
+    @property
+    def keeps_ready(self) -> bool:
+        return self._owners_moved or bool(self._left) or any(each.capacity > 0 for each in self._waiting)
+
+    def kept_back(self) -> list[Reason]:
+        found = []
+        for consumer, waiting in islice(self._waiting.items(), IDLE_SHOWN_MAX):
+            held = consumer.held_back_by
+            if held is not None and waiting:
+                found.append(waits_for_owner(consumer, waiting, held))
+        draining = {slot: self.draining.slots[slot] for slot in self._held if slot in self.draining.slots}
+        for holder, slots in by_holder(draining):
+            firsts = slot_pending(holder).first_in_slots(slots)
+            found += [
+                waits_for_acks(slot, draining[slot], len(self._held[slot]), firsts.get(slot))
+                for slot in slots
+            ]
+        unowned = [slot for slot in self._held if slot not in draining]
+        if unowned:
+            found.append(unowned_slots(unowned, sum(len(self._held[slot]) for slot in unowned)))
+        return found
 
     @property
     def _look_ahead_max(self) -> int:
@@ -183,7 +219,7 @@ class KeySharedDelivery(IndividualDelivery):
         draining = self.draining
         if self._dispatcher.drains:
             held = [(each, slot_pending(each).in_slots()) for each in self._consumers]
-            draining.owners_changed(held, self._dispatcher.selector.owner)
+            draining.owners_changed(held, self._dispatcher.selector.owner, self._now_ms())
             holders = {each.holder for each in draining.slots.values()}
             for consumer in self._consumers:
                 slot_pending(consumer).on_settled = self._settler(consumer) if consumer in holders else None

@@ -7,7 +7,7 @@ acknowledgement one `pop`, as on Shared; slots are read only when owners change 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.subscriptions.consumers.pending_acks import PendingAcks
@@ -107,6 +107,16 @@ class SlotPendingAcks(PendingAcks):
         for entries in self._ledgers.values():
             counts.update([packed & _SLOT for packed in entries.values()])
         return counts
+
+    def first_in_slots(self, slots: Container[int]) -> dict[int, tuple[int, int]]:
+        """Returns the oldest pending (ledger id, entry id) of each of these slots; visits all entries."""
+        firsts: dict[int, tuple[int, int]] = {}
+        for ledger_id, entries in self._ledgers.items():
+            for entry_id, packed in entries.items():
+                slot = packed & _SLOT
+                if slot in slots and firsts.get(slot, (ledger_id, entry_id)) >= (ledger_id, entry_id):
+                    firsts[slot] = ledger_id, entry_id
+        return firsts
 
 
 def slot_pending(consumer: Consumer) -> SlotPendingAcks:
