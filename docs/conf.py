@@ -48,6 +48,7 @@ TREE: Final = {
     ],
     "Operate it": [
         "operations",
+        "explain",
         "sizing",
         "cluster",
         "bookies",
