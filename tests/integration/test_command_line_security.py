@@ -81,7 +81,7 @@ def test_a_token_of_an_issuer_publishes_consumes_and_asks_over_https(
 ) -> None:
     granted = service.issuer.granted
     code, told = magnetar(profiles, "produce", "by-oauth2", "-m", "hello", "--profile", "reporting")
-    assert (code, "1 messages successfully produced" in told) == (0, True), told
+    assert (code, "1 message successfully produced" in told) == (0, True), told
     line = ["consume", "by-oauth2", "-s", "s", "-p", "Earliest", "--profile", "reporting"]
     code, told = magnetar(profiles, *line)
     assert (code, "hello" in told) == (0, True), told

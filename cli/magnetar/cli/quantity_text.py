@@ -1,6 +1,11 @@
-"""Human-readable sizes and durations."""
+"""Human-readable counts, sizes and durations."""
 
 from __future__ import annotations
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural except for 1."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def size_text(count: float) -> str:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from magnetar.cli.client.options import client_options, run_client
+from magnetar.cli.client.waiting import reports_waiting
 from magnetar.cli.message_output import facts_of, head_text, show_content, show_text
 from magnetar.cli.option_values import key_files
+from magnetar.cli.quantity_text import count_text
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client
@@ -136,18 +138,19 @@ def consume(
     async def work(connected: Client, stopped: asyncio.Event) -> int:
         from magnetar.client.messages import MessageId
 
-        consumer = await connected.subscribe(
-            re.compile(topic) if regex else topic,
-            subscription,
-            type=kind.lower(),
-            initial_position="earliest" if position == "Earliest" else "latest",
-            durable=mode == "Durable",
-            start=MessageId.EARLIEST if position == "Earliest" else None,
-            queue_size=min(queue_size, count) if count else queue_size,
-            read_key=(lambda name, _: keys.get(name)) if keys else None,
-            crypto_failure=crypto_failure,
-            batch_index_ack=True,
-        )
+        with reports_waiting(lambda: f"still opening a consumer on {topic}"):
+            consumer = await connected.subscribe(
+                re.compile(topic) if regex else topic,
+                subscription,
+                type=kind.lower(),
+                initial_position="earliest" if position == "Earliest" else "latest",
+                durable=mode == "Durable",
+                start=MessageId.EARLIEST if position == "Earliest" else None,
+                queue_size=min(queue_size, count) if count else queue_size,
+                read_key=(lambda name, _: keys.get(name)) if keys else None,
+                crypto_failure=crypto_failure,
+                batch_index_ack=True,
+            )
         if not consumer.topics:
             click.echo(f"no topic matches {topic!r} yet; waiting for one", err=True)
         return await _consume(consumer, stopped, count, rate, show)
@@ -163,25 +166,30 @@ async def _consume(
     taken = unreadable = 0
     began = loop.time()
     try:
-        while not stopped.is_set() and (taken < count or not count):
-            receiving = asyncio.ensure_future(consumer.receive())
-            await asyncio.wait((receiving, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if not receiving.done():
-                receiving.cancel()
-                break
-            message = receiving.result()
-            show(message)
-            taken += 1
-            if message.unreadable:
-                unreadable += 1  # Not acknowledged: another consumer may be able to read it.
-            else:
-                consumer.acknowledge_nowait(message)
-            if rate and (early := began + taken / rate - loop.time()) > 0:
-                await asyncio.wait((stopping,), timeout=early)
+        with reports_waiting(
+            lambda: f"waiting for messages on subscription {consumer.subscription}; Ctrl-C stops",
+            progress=lambda: taken,
+            is_stuck=lambda: not consumer.is_connected,
+        ):
+            while not stopped.is_set() and (taken < count or not count):
+                receiving = asyncio.ensure_future(consumer.receive())
+                await asyncio.wait((receiving, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not receiving.done():
+                    receiving.cancel()
+                    break
+                message = receiving.result()
+                show(message)
+                taken += 1
+                if message.unreadable:
+                    unreadable += 1  # Not acknowledged: another consumer may be able to read it.
+                else:
+                    consumer.acknowledge_nowait(message)
+                if rate and (early := began + taken / rate - loop.time()) > 0:
+                    await asyncio.wait((stopping,), timeout=early)
     finally:
         stopping.cancel()
         await consumer.close()
-        told = f"{taken - unreadable} messages successfully consumed"
+        told = f"{count_text(taken - unreadable, 'message')} successfully consumed"
         if unreadable:
             told += f", {unreadable} could not be read and are not acknowledged"
         click.echo(told, err=True)

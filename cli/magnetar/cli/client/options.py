@@ -71,6 +71,7 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
         ConnectionLost,
         ConsumerBusy,
         NoCredentials,
+        OperationTimeout,
     )
 
     options = _settings(**given)
@@ -101,6 +102,10 @@ def run_client(given: dict[str, Any], work: Callable[[Client, asyncio.Event], Aw
         raise click.ClickException(f"{error} (--subscription-name, --subscription-type)") from error
     except AuthenticationFailed as error:
         raise click.ClickException(f"{error} (--token, --auth-plugin or --client-conf)") from error
+    except OperationTimeout as error:
+        raise click.ClickException(
+            f"{error}; check brokers and bookies with `magnetar doctor --cluster-only`"
+        ) from error
     except (ClientError, InvalidName) as error:
         raise click.ClickException(str(error)) from error
 

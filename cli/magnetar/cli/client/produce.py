@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 from magnetar.cli.client.options import client_options, run_client
+from magnetar.cli.client.waiting import reports_waiting
 from magnetar.cli.option_values import key_files, pairs
+from magnetar.cli.quantity_text import count_text
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client
     from magnetar.client.producer.producer import Producer
+
+CLOSE_S_MAX: Final = 5.0
+"""Time in seconds that closing the producer may take."""
 
 
 @click.command()
@@ -70,6 +76,14 @@ if TYPE_CHECKING:
     metavar="NAME=FILE",
     help="Encrypt messages with this RSA public key (PEM) under the key name NAME; repeat for several.",
 )
+@click.option(
+    "--send-timeout",
+    "send_timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="Maximum wait for the receipt of a message, in seconds.",
+)
 @client_options
 def produce(
     topic: str,
@@ -83,6 +97,7 @@ def produce(
     unbatched: bool,
     local: bool,
     public_keys: tuple[str, ...],
+    send_timeout_s: float,
     **client: Any,
 ) -> None:
     """Publish messages.
@@ -104,7 +119,10 @@ def produce(
         from magnetar.client.producer.options import Batching
 
         batching = None if unbatched else Batching(by_key=True)
-        producer = await connected.create_producer(topic, batching=batching, public_keys=keys)
+        with reports_waiting(lambda: f"still opening a producer on {topic}"):
+            producer = await connected.create_producer(
+                topic, batching=batching, public_keys=keys, send_timeout_s=send_timeout_s
+            )
         message = Content(key, given, () if local else None)
         return await _produce(producer, stopped, payloads, message, times, rate)
 
@@ -129,8 +147,9 @@ async def _produce(
     rate: float,
 ) -> int:
     from magnetar.cli.progress import progress_bar
+    from magnetar.client.errors import SendTimeout
 
-    confirmed = 0
+    confirmed = sent = 0
     failed: list[Exception] = []
 
     def on_sent(error: Exception | None, _: object) -> None:
@@ -144,7 +163,14 @@ async def _produce(
     loop = asyncio.get_running_loop()
     total = len(payloads) * times
     try:
-        with progress_bar("messages sent", total) as advance:
+        with (
+            reports_waiting(
+                lambda: f"still waiting for receipts of {count_text(sent - confirmed, 'message')}",
+                progress=lambda: (sent, confirmed),
+                is_stuck=lambda: not producer.is_connected,
+            ) as reason,
+            progress_bar("messages sent", total) as advance,
+        ):
             began = loop.time()
             for number in range(total):
                 if rate and (early := began + number / rate - loop.time()) > 0:
@@ -159,11 +185,17 @@ async def _produce(
                     properties=content.properties,
                     replicate_to=content.replicate_to,
                 )
+                sent += 1
             await producer.flush()
+            was_connected = producer.is_connected
     finally:
-        click.echo(f"{confirmed} messages successfully produced", err=True)
-        await producer.close()
+        click.echo(f"{count_text(confirmed, 'message')} successfully produced", err=True)
+        with suppress(TimeoutError):  # A broker that confirms nothing may not answer this either.
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await producer.close(flush=False)
     if failed:
+        if isinstance(failed[0], SendTimeout) and reason.text and not was_connected:
+            raise SendTimeout(f"{failed[0]}; the last error was: {reason.text}")
         raise failed[0]
     return 0 if confirmed == total else 130
 

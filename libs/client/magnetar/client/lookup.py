@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ REDIRECTS_MAX: Final = 20
 RETRY_S_MAX: Final = 5.0
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,7 @@ class Lookup:
                 pause_s = pauses.next_s()
                 if not self._may_pass(error) or loop.time() + pause_s > deadline:
                     raise
+                _log.debug("%s; trying again", error)
             await asyncio.sleep(pause_s)
 
     def _may_pass(self, error: ClientError) -> bool:

@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
         try:
             frames = self._reader.receive_data(data)
         except ProtocolError as error:
-            self.end(ConnectionLost(f"{self.address} sent what is no frame: {error}"))
+            self.end(ConnectionLost(f"{self.address} sent an invalid frame: {error}"))
             return
         producers, consumers = self.producers, self.consumers
         for frame in frames:
