@@ -101,6 +101,14 @@ def test_errors_say_what_to_do_next(run: Run, client: pulsar.Client, topic: str)
     assert "larg" in run("produce", topic, "-m", "x" * 6_000_000, code=1).stderr.replace("at most", "larger")
 
 
+def test_doctor_publishes_a_message_and_reads_it_back(endpoint: Endpoint) -> None:
+    arguments = ["doctor", "--cluster-only", "--url", endpoint.service_url, "--admin-url", endpoint.http_url]
+    done = CliRunner().invoke(main, [*arguments, "--json"])
+    found = {each["check"]: each for each in json.loads(done.stdout)}
+    probe = found["message through persistent://public/default/magnetar-doctor"]
+    assert probe["found"].startswith("published and read back, in "), probe
+
+
 def test_perf_measures_both_ways(run: Run, topic: str) -> None:
     done = run("perf", "produce", topic, "-r", "0", "-m", "2000", "-s", "10", "--json")
     figures = json.loads(done.stdout)

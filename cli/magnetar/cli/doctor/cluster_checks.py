@@ -9,9 +9,17 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from magnetar.cli.bookie_states import BookieState
 from magnetar.cli.doctor.findings import Finding, graded
-from magnetar.cli.doctor.probes import CERTIFICATE, HEALTH_TIMEOUT_S, HttpAnswer, Probes, Unreachable
-from magnetar.cli.quantity_text import ms_text
+from magnetar.cli.doctor.probes import (
+    CERTIFICATE,
+    HEALTH_TIMEOUT_S,
+    HttpAnswer,
+    NotPermitted,
+    Probes,
+    Unreachable,
+)
+from magnetar.cli.quantity_text import count_text, ms_text, size_text
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints, etcd_tls
 
@@ -26,9 +34,18 @@ _CLOCK_NEXT: Final = (
 )
 
 
-def broker_findings(probes: Probes, admin_url: str, service_url: str, *, required: bool) -> Iterator[Finding]:
+def broker_findings(
+    probes: Probes,
+    admin_url: str,
+    service_url: str,
+    *,
+    required: bool,
+    probe_topic: str,
+    has_metadata: bool,
+) -> Iterator[Finding]:
     """Findings for the broker at `admin_url` and its peers. If not `required`, a missing broker is no
-    failure.
+    failure. `probe_topic`: where a message is published; empty: none. `has_metadata`: the states of bookies
+    are read elsewhere.
     """
     base = admin_url.rstrip("/")
     if not base.startswith(("http://", "https://")):
@@ -51,10 +68,18 @@ def broker_findings(probes: Probes, admin_url: str, service_url: str, *, require
     else:
         yield _health(f"broker {base}", answer, probes.access.credentials.method)
         yield from _clock(f"clock of {base}", answer)
-    yield from _service(probes, service_url)
-    yield from _others(probes, base)
+    is_reachable = True
+    for finding in _service(probes, service_url):
+        is_reachable = is_reachable and finding.state != "failure"
+        yield finding
+    is_carried = False
+    if probe_topic and is_reachable:
+        is_carried, finding = _probe_message(probes, service_url, probe_topic)
+        yield finding
+    yield from _others(probes, base, is_carried=is_carried)
     yield from _leader(probes, base)
-    yield from _bookies(probes, base)
+    if not has_metadata:
+        yield from _bookies(probes, base, is_carried=is_carried)
 
 
 def _next(error: Unreachable, otherwise: str) -> str:
@@ -142,8 +167,30 @@ def _service(probes: Probes, service_url: str) -> Iterator[Finding]:
         yield Finding(check, "ok", f"accepted, by method {method}")
 
 
-def _others(probes: Probes, base: str) -> Iterator[Finding]:
-    """Check the cluster's active brokers, each from this host."""
+def _probe_message(probes: Probes, service_url: str, topic: str) -> tuple[bool, Finding]:
+    """Publish a message and read it back; return whether the service carries connections, and the finding."""
+    check = f"message through {topic}"
+    try:
+        published = probes.publish_and_read(service_url, topic)
+    except NotPermitted as error:
+        return False, Finding(check, "skipped", f"{error}; another topic: --probe-topic")
+    except Unreachable as error:
+        what_next = (
+            "see the broker's log for the reason; `magnetar admin bookies list` shows which bookies are up"
+        )
+        return False, Finding(check, "failure", str(error), what_next)
+    return published.is_carried, graded(
+        check,
+        published.seconds,
+        0.5,
+        3.0,
+        f"published and read back, in {ms_text(published.seconds)}",
+        "brokers or their storage are slow: magnetar admin broker-stats load-report",
+    )
+
+
+def _others(probes: Probes, base: str, *, is_carried: bool) -> Iterator[Finding]:
+    """Check the cluster's active brokers, each from this host. `is_carried`: clients need not reach them."""
     names: list[Any] = _json(probes, f"{base}/admin/v2/clusters") or []
     scheme = urlsplit(base).scheme
     for cluster in names:
@@ -155,6 +202,10 @@ def _others(probes: Probes, base: str) -> Iterator[Finding]:
             try:
                 answer, method = _health_of(probes, scheme, str(broker))
             except Unreachable as error:
+                if is_carried:
+                    found = f"not reachable from this host ({error}); clients reach it through discovery"
+                    yield Finding(f"broker {broker}", "skipped", found)
+                    continue
                 what_next = "clients are redirected there: its advertisedAddress must be reachable from them"
                 yield Finding(f"broker {broker}", "failure", str(error), what_next)
                 continue
@@ -192,14 +243,16 @@ def _leader(probes: Probes, base: str) -> Iterator[Finding]:
         yield Finding("leader of brokers", "warning", "no leader is elected", what_next)
 
 
-def _bookies(probes: Probes, base: str) -> Iterator[Finding]:
-    """Check the bookies whose ids are addresses."""
+def _bookies(probes: Probes, base: str, *, is_carried: bool) -> Iterator[Finding]:
+    """Check the bookies whose ids are addresses, where metadata is not asked for their states."""
     found = _json(probes, f"{base}/admin/v2/bookies/all")
     listed = found.get("bookies") if isinstance(found, dict) else None
+    unknown = 0
     for bookie in listed or []:
         name = str(bookie.get("bookieId") if isinstance(bookie, dict) else bookie)
         host, _, port = name.rpartition(":")
-        if not host or not port.isdigit():
+        if is_carried or not host or not port.isdigit():
+            unknown += 1
             continue
         try:
             took = probes.connect(host, int(port))
@@ -208,6 +261,40 @@ def _bookies(probes: Probes, base: str) -> Iterator[Finding]:
             yield Finding(f"bookie {name}", "failure", str(error), what_next)
         else:
             yield Finding(f"bookie {name}", "ok", f"reachable, in {ms_text(took)}")
+    if unknown:
+        found = f"{count_text(unknown, 'bookie')} known; --metadata and --cluster read their states"
+        yield Finding("bookies", "skipped", found)
+
+
+def bookie_findings(probes: Probes, metadata_url: str, cluster: str) -> Iterator[Finding]:
+    """Findings for the state of each bookie in metadata."""
+    try:
+        bookies = probes.bookies(metadata_url, cluster)
+    except Unreachable as error:
+        what_next = "check the members of etcd, and the credentials for it (--metadata-user)"
+        yield Finding("bookies", "failure", f"metadata does not answer: {error}", what_next)
+        return
+    if not bookies:
+        what_next = "name the cluster with --cluster (clusterName of its brokers)"
+        yield Finding("bookies", "warning", f"cluster {cluster!r} has none in metadata", what_next)
+    for bookie in bookies:
+        yield _bookie_state(bookie)
+
+
+def _bookie_state(bookie: BookieState) -> Finding:
+    name, registration = bookie.bookie_id, bookie.registration
+    check = f"bookie {name}"
+    at = f", at {registration.address}" if registration is not None else ""
+    if bookie.state == "down":
+        what_next = f"start it again, or run `magnetar admin bookies decommission {name}`"
+        return Finding(check, "failure", "down: it has data, and is not registered", what_next)
+    if registration is None:
+        return Finding(check, "warning", f"{bookie.state}, and not registered", "start it until it is empty")
+    if bookie.state == "read-only":
+        free = size_text(registration.free_bytes)
+        what_next = "free space on its disk, or add a bookie: it refuses new entries"
+        return Finding(check, "warning", f"read-only{at}, {free} free", what_next)
+    return Finding(check, "ok", f"{bookie.state}{at}, {size_text(registration.free_bytes)} free")
 
 
 def etcd_findings(probes: Probes, metadata_url: str) -> Iterator[Finding]:

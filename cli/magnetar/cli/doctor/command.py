@@ -75,6 +75,13 @@ _MARKS: Final = {"ok": "✓", "warning": "!", "failure": "✗", "skipped": "-"}
     metavar="NAME",
     help="Cluster name (clusterName), for the bookie checks in metadata; also from MAGNETAR_CLUSTER_NAME.",
 )
+@click.option(
+    "--probe-topic",
+    default="persistent://public/default/magnetar-doctor",
+    show_default=True,
+    metavar="TOPIC",
+    help="Topic through which a message is published and read back; empty: none.",
+)
 @click.option("--cluster-only", is_flag=True, help="Skip the checks of this host.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @access_options
@@ -88,6 +95,7 @@ def doctor(
     service_url: str,
     metadata_url: str,
     cluster: str,
+    probe_topic: str,
     cluster_only: bool,
     as_json: bool,
     access: Access,
@@ -113,6 +121,7 @@ def doctor(
         service_url,
         metadata_url,
         cluster=cluster,
+        probe_topic=probe_topic,
         host=not cluster_only,
         required=bool(named or access.conf_file) or cluster_only,
     )
@@ -129,19 +138,36 @@ def examine(
     metadata_url: str,
     *,
     cluster: str = "standalone",
+    probe_topic: str = "",
     host: bool,
     required: bool,
 ) -> Iterator[Finding]:
     """Run all checks and yield their findings. `required`: a missing broker is a failure."""
-    from magnetar.cli.doctor.cluster_checks import broker_findings, doubt_findings, etcd_findings
+    from magnetar.cli.doctor.cluster_checks import (
+        bookie_findings,
+        broker_findings,
+        doubt_findings,
+        etcd_findings,
+    )
     from magnetar.cli.doctor.host_checks import host_findings
 
     if host:
-        yield from host_findings(probes, data_dir, ports, f"{admin_url.rstrip('/')}/admin/v2/brokers/ready")
-    yield from broker_findings(probes, admin_url, service_url, required=required)
-    if metadata_url and not metadata_url.startswith("sqlite:"):
-        yield from etcd_findings(probes, metadata_url)
-        yield from doubt_findings(probes, metadata_url, cluster)
+        yield from host_findings(probes, data_dir, ports)
+    has_metadata = bool(metadata_url) and not metadata_url.startswith("sqlite:")
+    yield from broker_findings(
+        probes,
+        admin_url,
+        service_url,
+        required=required,
+        probe_topic=probe_topic,
+        has_metadata=has_metadata,
+    )
+    if has_metadata:
+        members = list(etcd_findings(probes, metadata_url))
+        yield from members
+        if any(finding.state != "failure" for finding in members):
+            yield from bookie_findings(probes, metadata_url, cluster)
+            yield from doubt_findings(probes, metadata_url, cluster)
 
 
 def _show(findings: Iterator[Finding], *, as_json: bool) -> list[Finding]:

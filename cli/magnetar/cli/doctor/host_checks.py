@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from magnetar.cli.doctor.findings import Finding, graded
-from magnetar.cli.doctor.probes import Probes, Unreachable
+from magnetar.cli.doctor.probes import Probes
 from magnetar.cli.quantity_text import ms_text, size_text
 
 GIB: Final = 1 << 30
@@ -22,7 +22,7 @@ _NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
 _CLOCKS: Final = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen")
 
 
-def host_findings(probes: Probes, data_dir: Path, ports: Sequence[int], ready_url: str) -> Iterator[Finding]:
+def host_findings(probes: Probes, data_dir: Path, ports: Sequence[int]) -> Iterator[Finding]:
     """Run all host checks."""
     yield from _software(probes)
     yield _processors(probes)
@@ -39,7 +39,7 @@ def host_findings(probes: Probes, data_dir: Path, ports: Sequence[int], ready_ur
     yield from _kernel(probes)
     yield from _disk(probes, data_dir)
     for port in ports:
-        yield _port(probes, port, ready_url)
+        yield _port(probes, port)
 
 
 def _software(probes: Probes) -> Iterator[Finding]:
@@ -178,18 +178,15 @@ def _disk(probes: Probes, data_dir: Path) -> Iterator[Finding]:
     )
 
 
-def _port(probes: Probes, port: int, ready_url: str) -> Finding:
+def _port(probes: Probes, port: int) -> Finding:
     check = f"port {port}"
     if probes.port_is_free(port):
         return Finding(check, "ok", "free")
-    try:
-        if probes.http_get(ready_url, is_broker=True).status in (200, 503):
-            return Finding(check, "ok", "in use, and a broker answers on this host")
-    except Unreachable:
-        pass
+    if protocol := probes.server_at(port):
+        return Finding(check, "ok", f"in use by a server that speaks {protocol}")
     return Finding(
         check,
         "failure",
-        "in use by another process",
+        "in use by another process, which speaks no protocol of Magnetar",
         f"find the process with `ss -ltnp 'sport = :{port}'`, or choose another port with --set",
     )

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import secrets
 import shutil
 import socket
 import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from magnetar.cli.access_options import Access
+from magnetar.cli.bookie_states import BookieState, bookie_states
 from magnetar.cli.credentials import NoCredentials
+from magnetar.cli.doctor.served_protocol import served_protocol
 from magnetar.cli.metadata_credentials import metadata_access
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.keys import Keys
@@ -28,11 +32,19 @@ from magnetar.common.metadata.open_store import open_metadata_store
 from magnetar.common.metadata.values import BookieMark, decode
 from magnetar.common.security.tls.client_context import ClientTls
 
+if TYPE_CHECKING:
+    from magnetar.client.client import Client
+    from magnetar.common.metadata.store import MetadataStore
+
+Found = TypeVar("Found")
+
 TIMEOUT_S: Final = 5.0
 HEALTH_TIMEOUT_S: Final = 15.0
 """Timeout of a broker's health check, in seconds. The check stores a message and reports failures within
 10 s.
 """
+PROBE_TIMEOUT_S: Final = 10.0
+"""Timeout of each step of a probe message, in seconds."""
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 SYNC_BYTES: Final = 4_096
 CERTIFICATE: Final = "the certificate is not accepted"
@@ -41,6 +53,19 @@ CERTIFICATE: Final = "the certificate is not accepted"
 
 class Unreachable(Exception):
     """Raised when a server does not answer; the message has the reason."""
+
+
+class NotPermitted(Exception):
+    """Raised when the credentials do not allow a probe; the message has the broker's reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A message that was published and read back after `seconds`."""
+
+    seconds: float
+    is_carried: bool
+    """Whether the service carries connections to brokers, so that clients do not have to reach brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,25 +165,96 @@ class Probes:
         except ConfigError as error:
             raise Unreachable(str(error)) from error
 
+    def publish_and_read(self, service_url: str, topic: str) -> Published:
+        """Publish a message to a topic and read it back, as a client does.
+
+        Raises NotPermitted, or Unreachable with the broker's reason, within 3 times `PROBE_TIMEOUT_S`.
+        """
+        from magnetar.client.errors import AuthenticationFailed, NotAuthorized, TopicNotFound
+
+        try:
+            return asyncio.run(self._publish_and_read(service_url, topic))
+        except (AuthenticationFailed, NotAuthorized, TopicNotFound) as error:
+            raise NotPermitted(str(error)) from error
+        except TimeoutError as error:
+            reason = f"{topic}: a published message was not read back within {PROBE_TIMEOUT_S:g} s"
+            raise Unreachable(reason) from error
+        except MagnetarError as error:
+            raise Unreachable(str(error)) from error
+
+    async def _publish_and_read(self, service_url: str, topic: str) -> Published:
+        from magnetar.client.authentication.methods import Credentials
+        from magnetar.client.client import Client
+        from magnetar.client.options import ClientOptions, Tls
+
+        access, credentials = self.access, self.access.credentials
+        client = Client.with_options(
+            ClientOptions(
+                service_url=service_url,
+                authentication=Credentials(credentials.method, credentials.supply)
+                if credentials.method
+                else None,
+                tls=Tls(
+                    trust_certs_file=access.trust_certs_file,
+                    certificate_file=credentials.certificate_file,
+                    key_file=credentials.key_file,
+                    allow_insecure=access.allow_insecure,
+                    verify_hostname=access.verify_hostname,
+                ),
+                operation_timeout_s=PROBE_TIMEOUT_S,
+            )
+        )
+        payload = f"magnetar doctor {secrets.token_hex(8)}".encode()
+        try:
+            is_carried = await _is_carried(client, topic)
+            reader = await client.create_reader(topic)
+            producer = await client.create_producer(topic, batching=None, send_timeout_s=PROBE_TIMEOUT_S)
+            began = time.monotonic()
+            await producer.send(payload)
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                while (await reader.read()).data != payload:
+                    pass  # A message of another doctor.
+            return Published(time.monotonic() - began, is_carried)
+        finally:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TIMEOUT_S):
+                    await client.close()
+
+    def bookies(self, metadata_url: str, cluster: str) -> list[BookieState]:
+        """Return the bookies of a cluster and their states, from metadata. Raises Unreachable."""
+        return self._in_metadata(metadata_url, lambda store: bookie_states(store, Keys(cluster)))
+
     def doubts(self, metadata_url: str, cluster: str) -> dict[str, str]:
         """Return from metadata why bookies may lack data, by bookie. Raises Unreachable."""
 
-        async def ask() -> dict[str, str]:
+        async def ask(metadata: MetadataStore) -> dict[str, str]:
             keys = Keys(cluster)
+            found = await metadata.children(keys.bookie_marks_prefix)
+            marks = {keys.bookie_of_mark(item.key): decode(BookieMark, item.value) for item in found.items}
+            return {bookie_id: mark.doubt for bookie_id, mark in marks.items() if mark.doubt}
+
+        return self._in_metadata(metadata_url, ask)
+
+    def _in_metadata(self, metadata_url: str, ask: Callable[[MetadataStore], Awaitable[Found]]) -> Found:
+        """Return what `ask` finds in metadata. Raises Unreachable."""
+
+        async def act() -> Found:
             metadata = await open_metadata_store(
                 metadata_url, metadata_access(metadata_url, self.metadata_settings)
             )
             try:
-                found = await metadata.children(keys.bookie_marks_prefix)
+                return await ask(metadata)
             finally:
                 await metadata.close()
-            marks = {keys.bookie_of_mark(item.key): decode(BookieMark, item.value) for item in found.items}
-            return {bookie_id: mark.doubt for bookie_id, mark in marks.items() if mark.doubt}
 
         try:
-            return asyncio.run(asyncio.wait_for(ask(), TIMEOUT_S))
+            return asyncio.run(asyncio.wait_for(act(), TIMEOUT_S))
         except (MagnetarError, OSError, TimeoutError) as error:
             raise Unreachable(str(error) or "no answer in time") from error
+
+    def server_at(self, port: int) -> str:
+        """Return which kind of server listens at a port of this host; empty for an unknown one."""
+        return served_protocol(port)
 
     def port_is_free(self, port: int) -> bool:
         """Return whether a server could listen on the port."""
@@ -244,6 +340,17 @@ class Probes:
     def protobuf_kind(self) -> str:
         """Return protobuf's implementation: upb if it is compiled."""
         return str(import_module("google.protobuf.internal.api_implementation").Type())
+
+
+async def _is_carried(client: Client, topic: str) -> bool:
+    """Return whether the service carries connections to the topic's broker instead of naming it."""
+    from magnetar.common.wire.pulsar_pb2 import BaseCommand, CommandLookupTopic
+
+    connection = await client.parts.pool.to_service()
+    lookup = CommandLookupTopic(topic=topic, request_id=0)
+    command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=lookup)
+    answer = await connection.request(command, topic, PROBE_TIMEOUT_S)
+    return answer.lookupTopicResponse.proxy_through_service_url
 
 
 def _reason(error: Exception) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from magnetar.common.errors import ProtocolError
 from magnetar.common.wire import commands
 from magnetar.common.wire.command_parser import command_field
 from magnetar.common.wire.frame import FrameDecoder, encode_command
@@ -73,3 +74,5 @@ def _answer(one: socket.socket, answers: Answers) -> None:
                     one.sendall(answers[field](getattr(frame.command, field)))
     except OSError:
         return
+    except ProtocolError:
+        one.close()

@@ -49,7 +49,7 @@ def run(*arguments: str, code: int) -> Result:
     return done
 
 
-def refused(code: int) -> Callable[[Any], bytes]:
+def refused(code: ServerError.ValueType) -> Callable[[Any], bytes]:
     return lambda command: commands.error(command.request_id, code, REASON)
 
 

@@ -12,13 +12,23 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from magnetar.cli.access_options import Access
+from magnetar.cli.bookie_states import BookieState
 from magnetar.cli.credentials import credentials_of
 from magnetar.cli.doctor.cluster_checks import etcd_findings
 from magnetar.cli.doctor.command import examine
 from magnetar.cli.doctor.findings import Finding, exit_code, graded
-from magnetar.cli.doctor.probes import CERTIFICATE, HttpAnswer, Probes, Unreachable
+from magnetar.cli.doctor.probes import (
+    CERTIFICATE,
+    HttpAnswer,
+    NotPermitted,
+    Probes,
+    Published,
+    Unreachable,
+)
 from magnetar.cli.main import main
+from magnetar.common.metadata.values import BookieRegistration
 
+TOPIC = "persistent://public/default/magnetar-doctor"
 NOW_S = 1_700_000_000.0
 ADMIN = "http://b1:8080"
 HEALTH = f"{ADMIN}/admin/v2/brokers/health"
@@ -47,6 +57,23 @@ class MadeUp(Probes):
     """URLs, and whether each was asked with credentials."""
     refused: str = ""
     """Why the service refuses the credentials."""
+
+    published: Published | Exception = field(default_factory=lambda: Published(0.02, is_carried=False))
+    """What becomes of the probe message."""
+    states: list[BookieState] = field(default_factory=list)
+    served: str = ""
+    """What the server at a busy port speaks."""
+
+    def publish_and_read(self, service_url: str, topic: str) -> Published:
+        if isinstance(self.published, Exception):
+            raise self.published
+        return self.published
+
+    def bookies(self, metadata_url: str, cluster: str) -> list[BookieState]:
+        return self.states
+
+    def server_at(self, port: int) -> str:
+        return self.served
 
     def doubts(self, metadata_url: str, cluster: str) -> dict[str, str]:
         return self.in_doubt
@@ -112,6 +139,7 @@ def look(probes: Probes, *, metadata: str = "", host: bool = True, required: boo
             "pulsar://b1:6650",
             metadata,
             cluster="one",
+            probe_topic=TOPIC,
             host=host,
             required=required,
         )
@@ -193,9 +221,16 @@ def cluster(**more: Any) -> MadeUp:
         'etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"} 100\n',
     }
     ports = {("b1", 6650), ("k1", 3181)}
-    given: dict[str, Any] = {"pages": pages, "open_ports": ports, **more}
+    given: dict[str, Any] = {"pages": pages, "open_ports": ports, "states": [up("k1"), up("k2")], **more}
     given["pages"] = {url: page for url, page in (pages | more.get("pages", {})).items() if page is not None}
     return MadeUp(**given)
+
+
+def up(bookie_id: str, *, read_only: bool = False) -> BookieState:
+    registration = BookieRegistration(
+        bookie_id=bookie_id, address=f"{bookie_id}:3181", read_only=read_only, free_bytes=1 << 30
+    )
+    return BookieState(bookie_id, "read-only" if read_only else "up", registration)
 
 
 ETCD: dict[str, Any] = {"metadata": "etcd:e1:2379", "required": True}
@@ -204,9 +239,13 @@ ETCD: dict[str, Any] = {"metadata": "etcd:e1:2379", "required": True}
 def test_a_cluster_where_all_is_well() -> None:
     findings = look(cluster(), **ETCD)
     assert exit_code(findings) == 0
-    assert {"broker b2:8080", "bookie k1:3181", "etcd e1:2379", "disk of etcd e1:2379"} <= {
-        each.check for each in findings
-    }
+    assert {
+        "broker b2:8080",
+        "bookie k1",
+        f"message through {TOPIC}",
+        "etcd e1:2379",
+        "disk of etcd e1:2379",
+    } <= {each.check for each in findings}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +261,12 @@ def test_a_cluster_where_all_is_well() -> None:
             "leader of brokers",
             "warning",
         ),
-        ({"open_ports": {("b1", 6650)}}, "bookie k1:3181", "failure"),
+        ({"states": [up("k1"), BookieState("k2", "down")]}, "bookie k2", "failure"),
+        ({"states": [up("k1", read_only=True)]}, "bookie k1", "warning"),
+        ({"states": [BookieState("k1", "decommissioning")]}, "bookie k1", "warning"),
+        ({"states": []}, "bookies", "warning"),
+        ({"published": Unreachable("no receipt within 10 s")}, f"message through {TOPIC}", "failure"),
+        ({"published": Published(4.0, is_carried=False)}, f"message through {TOPIC}", "failure"),
         ({"open_ports": {("k1", 3181)}}, "service b1:6650", "failure"),
         ({"in_doubt": {"k1:3181": "segment 5 is missing"}}, "data of bookie k1:3181", "warning"),
         ({"pages": {"http://e1:2379/health": None}}, "etcd e1:2379", "failure"),
@@ -248,9 +292,34 @@ def test_a_broker_that_was_named_has_to_be_there() -> None:
     assert wrong(MadeUp(), required=False) == {}
 
 
-def test_a_port_that_a_broker_of_ours_has_is_well() -> None:
-    assert wrong(cluster(busy_ports={6650}, pages={READY: "ok"})) == {}
-    assert wrong(cluster(busy_ports={6650}, pages={READY: (503, "not ready")})) == {}
+def test_a_port_is_asked_itself_what_it_serves() -> None:
+    """A broker at --admin-url says nothing about a port that another process has."""
+    assert wrong(cluster(busy_ports={6650}, served="Pulsar's protocol")) == {}
+    assert set(wrong(cluster(busy_ports={6650}, pages={READY: "ok"}))) == {"port 6650"}
+
+
+def test_brokers_behind_a_discovery_that_carries_connections_need_not_be_reachable() -> None:
+    away: dict[str, Any] = {"pages": {"http://b2:8080/admin/v2/brokers/health": None}}
+    assert set(wrong(cluster(**away), **ETCD)) == {"broker b2:8080"}
+    carried = cluster(published=Published(0.02, is_carried=True), **away)
+    assert wrong(carried, **ETCD) == {}
+    (finding,) = (each for each in look(carried, **ETCD) if each.check == "broker b2:8080")
+    assert finding.state == "skipped"
+    assert "clients reach it through discovery" in finding.found
+
+
+def test_without_metadata_bookies_that_are_not_checked_are_said_to_be() -> None:
+    findings = {each.check: each for each in look(cluster(), required=True)}
+    assert findings["bookie k1:3181"].state == "ok"
+    assert findings["bookies"].state == "skipped"
+    assert findings["bookies"].found == "1 bookie known; --metadata and --cluster read their states"
+
+
+def test_a_probe_that_the_credentials_do_not_allow_is_no_failure() -> None:
+    probes = cluster(published=NotPermitted("the role may not produce"))
+    assert wrong(probes, **ETCD) == {}
+    (finding,) = (each for each in look(probes, **ETCD) if each.check.startswith("message"))
+    assert finding.found == "the role may not produce; another topic: --probe-topic"
 
 
 def test_a_broker_that_asks_for_a_token_is_there() -> None:

@@ -9,17 +9,10 @@ from magnetar.bookie.autorecovery.fragments import open_fragment, settled_fragme
 from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.cli.admin.metadata_access import with_metadata
 from magnetar.cli.admin.output import Row, show_facts, show_rows, time_text
+from magnetar.cli.bookie_states import bookie_states
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
-from magnetar.common.metadata.values import (
-    BookieCookie,
-    BookieRegistration,
-    Decommission,
-    Leader,
-    LedgerMetadata,
-    UnderReplicated,
-    decode,
-)
+from magnetar.common.metadata.values import Leader, LedgerMetadata, UnderReplicated, decode
 
 if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
@@ -29,47 +22,38 @@ COLUMNS = ("id", "state", "rack", "address", "free_bytes", "up_since", "ledgers_
 
 async def bookie_rows(metadata: MetadataStore, keys: Keys) -> list[Row]:
     """Every bookie with an identity, a registration, or a decommission request, by id."""
-    cookies = {
-        keys.cookie_of(item.key): decode(BookieCookie, item.value)
-        for item in (await metadata.children(keys.cookies_prefix)).items
-    }
-    up = {
-        keys.bookie_id_of(item.key): decode(BookieRegistration, item.value)
-        for item in (await metadata.children(keys.bookies_prefix)).items
-    }
-    leaving = {
-        keys.decommission_of(item.key): decode(Decommission, item.value)
-        for item in (await metadata.children(keys.decommissions_prefix)).items
-    }
     rows = []
-    for bookie_id in sorted({*cookies, *up, *leaving}):
-        registration, wish = up.get(bookie_id), leaving.get(bookie_id)
-        state = "up"
-        if wish is not None:
-            state = "decommissioning"
-        elif registration is None:
-            state = "down"
-        elif bookie_id not in cookies:
-            state = "decommissioned"
-        elif registration.read_only:
-            state = "read-only"
+    for bookie in await bookie_states(metadata, keys):
+        registration, request = bookie.registration, bookie.decommission
         rows.append(
             {
-                "id": bookie_id,
-                "state": state,
+                "id": bookie.bookie_id,
+                "state": bookie.state,
                 "rack": registration.rack if registration else "",
                 "address": registration.address if registration else "",
                 "free_bytes": registration.free_bytes if registration else None,
                 "up_since": time_text(registration.started_ms) if registration else "",
-                "ledgers_to_move": wish.ledgers if wish is not None and wish.audited_ms else None,
+                "ledgers_to_move": request.ledgers if request is not None and request.audited_ms else None,
             }
+        )
+    return rows
+
+
+async def known_bookie_rows(target: Target, metadata: MetadataStore, keys: Keys) -> list[Row]:
+    """As `bookie_rows`. Raises ClickException without any bookie: then the cluster's name is wrong."""
+    rows = await bookie_rows(metadata, keys)
+    if not rows:
+        raise click.ClickException(
+            f"cluster {target.cluster!r} has no bookies in {target.metadata_url}; name it with --cluster or "
+            "MAGNETAR_CLUSTER_NAME (clusterName of its brokers; `magnetar admin clusters list` shows it)"
         )
     return rows
 
 
 def list_bookies(target: Target) -> None:
     async def run(metadata: MetadataStore, keys: Keys) -> int:
-        show_rows(target, f"Bookies of {target.cluster}", COLUMNS, await bookie_rows(metadata, keys))
+        rows = await known_bookie_rows(target, metadata, keys)
+        show_rows(target, f"Bookies of {target.cluster}", COLUMNS, rows)
         return 0
 
     with_metadata(target, run)
@@ -77,7 +61,8 @@ def list_bookies(target: Target) -> None:
 
 def show_bookie(target: Target, bookie_id: str) -> None:
     async def run(metadata: MetadataStore, keys: Keys) -> int:
-        rows = [row for row in await bookie_rows(metadata, keys) if row["id"] == bookie_id]
+        known = await known_bookie_rows(target, metadata, keys)
+        rows = [row for row in known if row["id"] == bookie_id]
         if not rows:
             raise click.ClickException(
                 f"bookie {bookie_id!r} not found; `magnetar admin bookies list` shows all bookies"
@@ -153,7 +138,7 @@ def recover_status(target: Target) -> None:
     async def run(metadata: MetadataStore, keys: Keys) -> int:
         found = await metadata.get(keys.auditor)
         auditor = None if found is None else decode(Leader, found.value)
-        rows = await bookie_rows(metadata, keys)
+        rows = await known_bookie_rows(target, metadata, keys)
         facts = {
             "auditor": auditor.id if auditor else "none: no bookie with auto-recovery is up",
             "auditor_epoch": auditor.epoch if auditor else None,

@@ -197,3 +197,12 @@ def test_progress_is_followed_until_the_bookie_has_left(
         assert "b3: 3 of 3 ledgers moved" in result.stdout
     else:
         assert "ledgers moved off b3" in result.stdout
+
+
+@pytest.mark.parametrize("verb", [("list",), ("show", "b1"), ("recover-status",)])
+def test_a_wrong_cluster_name_is_an_error_that_says_so(path: Path, verb: tuple[str, ...]) -> None:
+    options = ["--metadata", f"sqlite:{path}", "--cluster", "us"]
+    done = CliRunner().invoke(main, ["admin", *options, "bookies", *verb])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "cluster 'us' has no bookies in sqlite:" in done.stderr
+    assert "MAGNETAR_CLUSTER_NAME" in done.stderr
