@@ -138,6 +138,10 @@ def test_commands_are_told_where_the_cluster_is_only_if_they_would_not_find_it(t
         out = io.StringIO()
         Screen(out).overview(made, [Process(member) for member in made.members], Path("data/cluster"))
         assert (f"export MAGNETAR_SERVICE_URL={made.service_url}" in out.getvalue()) == told
+        # No default names this cluster and its etcd.
+        (etcd,) = made.of("etcd")
+        assert f"export MAGNETAR_METADATA_STORE_URL=etcd:127.0.0.1:{etcd.ports['clients']}" in out.getvalue()
+        assert "export MAGNETAR_CLUSTER_NAME=local" in out.getvalue()
 
 
 def test_the_end_of_a_process_is_told_in_words() -> None:

@@ -92,3 +92,10 @@ def test_every_setting_is_read_where_something_is_done(service: type) -> None:
     assert len(settings) > 10
     unused = {setting.info.key for setting in settings if not is_used(setting)}
     assert unused == WITHOUT_EFFECT & {setting.info.key for setting in settings}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_port_has_the_bound_of_ports(service: type) -> None:
+    ports = [one.info for one in declared(service()) if one.info.key.removesuffix("Tls").endswith("Port")]
+    assert ports
+    assert {info.key: info.maximum for info in ports if info.maximum != 65_535} == {}

@@ -90,6 +90,11 @@ class Plan:
         return (self.of("discovery") or self.of("broker"))[0].http_url
 
     @property
+    def metadata_url(self) -> str:
+        """The etcd that has the cluster's metadata."""
+        return f"etcd:{HOST}:{self.of('etcd')[0].ports['clients']}"
+
+    @property
     def is_where_commands_look(self) -> bool:
         """Whether `magnetar` finds it without being told where it is."""
         first = (self.of("discovery") or self.of("broker"))[0]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
-from tools.local_cluster.plan import KINDS, Plan
+from tools.local_cluster.plan import CLUSTER_NAME, KINDS, Plan
 from tools.local_cluster.process import Process
 
 _PLURALS: Final = {"etcd": "etcd", "bookie": "bookies", "broker": "brokers", "discovery": "discoveries"}
@@ -76,9 +76,14 @@ class Screen:
         here = _shown(Path(sys.executable).parent / "magnetar")
         others = len(plan.of("broker")) > 1
         follows = "the others take its topics" if others else "clients wait until it is back"
-        exports = [
+        addresses = [
             f"export MAGNETAR_SERVICE_URL={plan.service_url}",
             f"export MAGNETAR_ADMIN_URL={plan.admin_url}",
+        ]
+        exports = [
+            *([] if plan.is_where_commands_look else addresses),
+            f"export MAGNETAR_CLUSTER_NAME={CLUSTER_NAME}",
+            f"export MAGNETAR_METADATA_STORE_URL={plan.metadata_url}",
         ]
         lines = [
             "",
@@ -92,11 +97,13 @@ class Screen:
             "",
             "  Try, in another terminal:",
             "",
-            *(f"    {line}" for line in ([] if plan.is_where_commands_look else exports)),
+            *(f"    {line}" for line in exports),
             f"    {here} produce greetings -m hello -n 10",
             f"    {here} consume greetings -s me -p Earliest -n 10",
             f"    {here} admin brokers list local",
+            f"    {here} admin bookies list",
             f"    {here} admin topics lookup greetings",
+            f"    {here} doctor --cluster-only",
             f"    kill -9 {a_broker.pid}   # {a_broker.member.name}: {follows}",
             "",
             "  Ctrl-C stops all of it; the data stays.",

@@ -36,24 +36,28 @@ class ListenerConfig:
         "Port of the binary protocol; 0 picks a free one, empty: none without TLS.",
         key="brokerServicePort",
         minimum=0,
+        maximum=65_535,
     )
     broker_service_port_tls: int | None = setting(
         None,
         "Port of the binary protocol with TLS, usually 6651; 0 picks a free one, empty: none.",
         key="brokerServicePortTls",
         minimum=0,
+        maximum=65_535,
     )
     web_service_port: int | None = setting(
         8080,
         "Port of HTTP: admin API, metrics, health; 0 picks a free one, empty: none without TLS.",
         key="webServicePort",
         minimum=0,
+        maximum=65_535,
     )
     web_service_port_tls: int | None = setting(
         None,
         "Port of HTTPS, usually 8443; 0 picks a free one, empty: none.",
         key="webServicePortTls",
         minimum=0,
+        maximum=65_535,
     )
     keep_alive_interval_s: int = setting(
         30,
