@@ -45,6 +45,21 @@ class CommandLine(WholeSentences):
                 raise
             return MissingCommand(cmd_name, why)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest similar commands, also those that are not imported yet, and groups of `magnetar admin`."""
+        given, known = args[0], self.list_commands(ctx)
+        if given not in known and not given.startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            admin = self.get_command(ctx, "admin") if "admin" in known else None
+            if isinstance(admin, click.Group) and given in admin.list_commands(ctx):
+                ctx.fail(f"No such command {given!r}. Did you mean 'admin {given}'?")
+            if similar := get_close_matches(given, known, n=1):
+                ctx.fail(f"No such command {given!r}. Did you mean {similar[0]!r}?")
+        return super().resolve_command(ctx, args)
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command; Ctrl-C during shell completion prints no traceback."""
         _heed_sigterm()

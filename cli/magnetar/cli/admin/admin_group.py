@@ -1,4 +1,4 @@
-"""The group `magnetar admin`: accepts `--json` anywhere and explains Pulsar commands that are not
+"""The group `magnetar admin`: accepts its own options anywhere and explains Pulsar commands that are not
 supported.
 """
 
@@ -11,6 +11,11 @@ from magnetar.cli.lazy_group import WholeSentences
 
 AS_JSON: Final = "magnetar.as_json"
 """The key in the context's meta that is set when --json is given."""
+
+ANYWHERE: Final = frozenset({"--admin-url", "--output", "--request-timeout"})
+"""Options with a value that are accepted anywhere on the line, as --json is. No command below has one of
+their names.
+"""
 
 NOT_HERE: Final = {
     "functions": "functions are not part of Magnetar: run them with a stream processor",
@@ -28,14 +33,23 @@ NOT_HERE: Final = {
 
 
 class AdminGroup(WholeSentences):
-    """Accepts `--json` anywhere on the line: scripts often append it."""
+    """Accepts the options of `ANYWHERE` after the command as well: scripts and people append them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
-        kept = [each for each in args[:end] if each != "--json"]
-        if len(kept) < end:
-            ctx.meta[AS_JSON] = True
-        return super().parse_args(ctx, kept + args[end:])
+        first: list[str] = []
+        kept: list[str] = []
+        words = iter(args[:end])
+        for word in words:
+            if word == "--json":
+                ctx.meta[AS_JSON] = True
+            elif word in ANYWHERE and (value := next(words, None)) is not None:
+                first += [word, value]
+            elif word.partition("=")[0] in ANYWHERE and "=" in word:
+                first.append(word)
+            else:
+                kept.append(word)
+        return super().parse_args(ctx, first + kept + args[end:])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -47,7 +47,8 @@ def admin(
 ) -> None:
     """Manage a cluster.
 
-    Groups, verbs and flags match pulsar-admin.
+    Groups, verbs and flags match pulsar-admin. --admin-url, --output, --json and --request-timeout are
+    accepted anywhere on the line.
     """
     if as_json or context.meta.get(AS_JSON):
         output = "json"

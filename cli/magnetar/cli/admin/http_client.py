@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote, urlencode, urljoin, urlsplit
 
 import click
 from magnetar.cli.admin.output import on_terminal, show_facts, show_rows
+from magnetar.cli.wrong_port import http_problem
 from magnetar.common.errors import ConfigError, InvalidName
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
@@ -48,6 +49,10 @@ class NoBroker(click.ClickException):
     """Raised when no server answers at the URL."""
 
     exit_code = 3
+
+
+class NotFound(click.ClickException):
+    """Raised when the broker answers that something does not exist."""
 
 
 class NoOwner(click.ClickException):
@@ -123,7 +128,7 @@ def ask(
                     # Brokers log each internal error and each change request with its request id.
                     if error.code == 500 or (error.code > 500 and method != "GET"):
                         told = f"{told}; search the broker's log for request_id {request_id}"
-                    raise click.ClickException(told) from error
+                    raise (NotFound if error.code == 404 else click.ClickException)(told) from error
                 url, sent_on = urljoin(url, error.headers["Location"]), True
                 if only_there:
                     owner = _printable(urlsplit(url).netloc)
@@ -145,7 +150,7 @@ def ask(
             HTTPException,
             UnicodeError,
         ) as error:  # UnicodeError: a host name that cannot be encoded.
-            reason = getattr(error, "reason", None) or error
+            reason = http_problem(error) or getattr(error, "reason", None) or error
             if isinstance(reason, TimeoutError):
                 reason = f"no response within {target.timeout_s:g} s (--request-timeout)"
             elif isinstance(reason, ssl.SSLCertVerificationError):
@@ -201,15 +206,28 @@ def _reason(status: int, body: bytes, path: str) -> str:
             f"{reason} (HTTP {status})"
             f"{_NEXT.get(status, '; check that --admin-url is the HTTP URL of a broker')}"
         )
-    what_next = _listing(path) if status == 404 else "" if "again" in reason else _NEXT.get(status, "")
+    what_next = (
+        _listing(path, str(reason)) if status == 404 else "" if "again" in reason else _NEXT.get(status, "")
+    )
     return f"{reason} (HTTP {status}){what_next}"
 
 
-def _listing(path: str) -> str:
-    """Return a hint at the command that lists existing resources, for a resource that was not found."""
+def _listing(path: str, reason: str) -> str:
+    """Return a hint at the command that lists existing resources, for the one that the broker did not find:
+    not always the last one of the path.
+    """
     own = path.startswith("/admin/magnetar/")
     parts = [unquote(part) for part in path.split("/")[4 if own else 3 :]]
+    missing = reason.partition(" ")[0].lower()
     match parts:
+        case ["persistent" | "non-persistent" | "namespaces" | "schemas", tenant, _, *_] if (
+            missing == "namespace"
+        ):
+            command = f"namespaces list {tenant}"
+        case ["persistent" | "non-persistent", tenant, namespace, _, "subscription", *_] if (
+            missing == "topic"
+        ):
+            command = f"topics list {tenant}/{namespace}"
         case ["persistent" | "non-persistent", tenant, namespace, topic, "subscription", *_]:
             command = f"topics subscriptions {parts[0]}://{tenant}/{namespace}/{topic}"
         case ["persistent" | "non-persistent" | "schemas", tenant, namespace, _, *_]:

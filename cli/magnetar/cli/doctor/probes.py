@@ -26,6 +26,7 @@ from magnetar.cli.bookie_states import BookieState, bookie_states
 from magnetar.cli.credentials import NoCredentials
 from magnetar.cli.doctor.served_protocol import served_protocol
 from magnetar.cli.metadata_credentials import metadata_access
+from magnetar.cli.wrong_port import http_problem
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store
@@ -354,6 +355,8 @@ async def _is_carried(client: Client, topic: str) -> bool:
 
 
 def _reason(error: Exception) -> str:
+    if problem := http_problem(error):
+        return problem
     inner = getattr(error, "reason", None) or error
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"{CERTIFICATE}: {inner.verify_message}"

@@ -19,6 +19,7 @@ Messages say what is wrong and what to do next.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
@@ -48,6 +49,9 @@ _NEXT: Final = {
     ServerError.TopicTerminatedError: "the topic takes no more messages",
     ServerError.ProducerFenced: "a newer exclusive producer holds the topic",
 }
+
+
+_PARTITION: Final = re.compile(r"([^:]+://([^/]+/[^/]+)/.+)-partition-[0-9]+", re.DOTALL)
 
 
 class ClientError(MagnetarError):
@@ -140,6 +144,12 @@ class Refused(ClientError):
         # A broker's own message may say what to do next.
         known = code in _NEXT and "create it first" not in message
         following = f"; {_NEXT[code]}" if known else ""
+        if code == ServerError.TopicNotFound and (partition := _PARTITION.fullmatch(subject)):
+            # A partition is not created by itself.
+            following = (
+                f"; {partition[1]} has fewer partitions or none: `magnetar admin topics "
+                f"list-partitioned-topics {partition[2]}` lists topics with partitions"
+            )
         super().__init__(f"{subject + ': ' if subject else ''}{message or name} ({name}){following}")
         self.code = code
         self.reason = message

@@ -15,6 +15,8 @@ from click.testing import CliRunner, Result
 from magnetar.cli.main import main
 from magnetar.common.security.certificates import Authority
 
+X = "persistent://public/default/x"
+
 
 class Broker(ThreadingHTTPServer):
     """Answers what `answers` says for a method and path, and keeps what was asked."""
@@ -411,3 +413,71 @@ def test_a_name_that_is_no_text_is_a_wrong_command_line(line: list[str]) -> None
     result = CliRunner().invoke(main, line)
     assert result.exit_code == 2
     assert "Error: '\\udcff' is not valid UTF-8" in result.output
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason", "command"),
+    [
+        ("unsubscribe", f"Topic {X} not found", "topics list public/default"),
+        ("peek-messages", f"Topic {X} not found", "topics list public/default"),
+        ("peek-messages", "Namespace not found", "namespaces list public"),
+        ("unsubscribe", "Subscription s not found", f"topics subscriptions {X}"),
+    ],
+)
+def test_a_hint_names_a_command_that_finds_something(
+    broker: Broker, verb: str, reason: str, command: str
+) -> None:
+    path = "/admin/v2/persistent/public/default/x/subscription/s"
+    for asked in (("DELETE", path), ("GET", f"{path}/position/1")):
+        broker.answers[asked] = 404, {"reason": reason}, {}
+    done = run(broker, "topics", verb, "x", "-s", "s")
+    assert done.exit_code == 1
+    assert done.stderr == f"Error: {reason} (HTTP 404); `magnetar admin {command}` lists existing ones\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "page", "partitioned"),
+    [
+        ("stats", "stats", "partitioned-stats"),
+        ("stats-internal", "internalStats", "partitioned-stats-internal"),
+    ],
+)
+def test_statistics_of_a_partitioned_topic_name_its_command(
+    broker: Broker, verb: str, page: str, partitioned: str
+) -> None:
+    path = "/admin/v2/persistent/public/default/orders"
+    broker.answers["GET", f"{path}/{page}"] = 404, {"reason": "Topic orders not found"}, {}
+    broker.answers["GET", f"{path}/partitions"] = 200, {"partitions": 4}, {}
+    done = run(broker, "topics", verb, "orders")
+    assert done.exit_code == 1
+    assert f"orders has 4 partitions; use `magnetar admin topics {partitioned} orders`" in done.stderr
+    broker.answers["GET", f"{path}/partitions"] = 200, {"partitions": 0}, {}
+    assert "topics list public/default" in run(broker, "topics", verb, "orders").stderr
+
+
+def test_why_a_subscription_sends_nothing_is_an_option_of_stats(broker: Broker) -> None:
+    path = "/admin/v2/persistent/public/default/x/stats?whyNotDispatching=true"
+    broker.answers["GET", path] = 200, {"subscriptions": {"s": {"whyNotDispatching": "no permits"}}}, {}
+    assert "no permits" in run(broker, "topics", "stats", "x", "--why-not-dispatching").stdout
+
+
+@pytest.mark.parametrize(
+    "answer", [b"\x00\x00\x00\x26\x00\x00\x00\x22\x08\x03\xff\n", b""], ids=["bytes", "end"]
+)
+def test_a_port_that_does_not_speak_http_is_said_to_be_one(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            one, _ = listener.accept()
+            with one:
+                one.recv(4_096)
+                one.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        done = CliRunner().invoke(main, ["admin", "--admin-url", url, "tenants", "list"])
+        thread.join()
+    assert done.exit_code == 3
+    assert done.stderr.isprintable() or "\x00" not in done.stderr
+    assert "usually 8080" in done.stderr

@@ -106,6 +106,8 @@ def test_broker_entry_metadata_that_does_not_fit_is_malformed() -> None:
     [
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", "this looks like TLS"),
         (b"GET / HTTP/1.1\r\n", "this looks like HTTP"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "this looks like an HTTP server"),
+        (b"\x15\x03\x03\x00\x02\x02\x46\x00", "this looks like a TLS port"),
         (b"\x7f\xff\xff\xff\0\0\0\1", "are accepted$"),
     ],
 )

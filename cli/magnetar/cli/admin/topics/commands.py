@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from magnetar.cli.admin.bulk import delete
-from magnetar.cli.admin.http_client import NOTHING, ask, namespace_path, show, topic_path
+from magnetar.cli.admin.http_client import NOTHING, NotFound, ask, namespace_path, show, topic_path
 from magnetar.cli.admin.namespaces.settings import add_shadow_topics, add_topic_clusters
 from magnetar.cli.admin.permissions import add_permissions
 from magnetar.cli.admin.topics.storage import COMMANDS as STORAGE_COMMANDS
@@ -187,6 +187,11 @@ _FIGURES: Final = {
         "--get-earliest-time-in-backlog",
         "Include the age of each backlog.",
     ),
+    "whyNotDispatching": (
+        "-why",
+        "--why-not-dispatching",
+        "Include why each subscription sends nothing now.",
+    ),
     "excludePublishers": ("-ep", "--exclude-publishers", "Without publishers."),
     "excludeConsumers": ("-ec", "--exclude-consumers", "Without consumers."),
 }
@@ -209,8 +214,28 @@ def _query(given: Mapping[str, bool]) -> dict[str, object]:
 @click.pass_obj
 def stats(target: Target, /, topic: str, **given: bool) -> None:
     """Show statistics of a topic and its clients."""
-    value = ask(target, "GET", f"{topic_path(topic)}/stats", query=_query(given)).value
+    value = _of_one_topic(target, topic, "partitioned-stats", "stats", _query(given))
     show(target, f"Figures of {topic}", value)
+
+
+def _of_one_topic(
+    target: Target, topic: str, of_partitioned: str, what: str, query: Mapping[str, object]
+) -> Any:
+    """Return an answer about a topic. For a partitioned one the ClickException names its command."""
+    path = topic_path(topic)
+    try:
+        return ask(target, "GET", f"{path}/{what}", query=query).value
+    except NotFound:
+        try:
+            count = ask(target, "GET", f"{path}/partitions").value["partitions"]
+        except (click.ClickException, KeyError, TypeError):
+            count = 0
+        if not count:
+            raise
+    raise click.ClickException(
+        f"{topic} has {count} partitions; use `magnetar admin topics {of_partitioned} {topic}`, or name one "
+        f"of them, such as {topic}-partition-0"
+    )
 
 
 @topics.command(name="partitioned-stats")
@@ -231,8 +256,9 @@ def partitioned_stats(target: Target, /, topic: str, per_partition: bool, **give
 @click.pass_obj
 def stats_internal(target: Target, topic: str, metadata: bool) -> None:
     """Show the ledgers and cursors of a topic."""
-    path = f"{topic_path(topic)}/internalStats"
-    show(target, f"Storage of {topic}", ask(target, "GET", path, query={"metadata": metadata or None}).value)
+    query = {"metadata": metadata or None}
+    value = _of_one_topic(target, topic, "partitioned-stats-internal", "internalStats", query)
+    show(target, f"Storage of {topic}", value)
 
 
 for command in (delete, *COMMANDS, *STORAGE_COMMANDS):

@@ -36,6 +36,8 @@ ENTRY_HEADER_BYTES: Final = 10
 """Size of an entry's header: magic, CRC, metadata size."""
 
 _TLS_HANDSHAKE: Final = b"\x16\x03"
+_TLS_ALERT: Final = b"\x15\x03"
+_HTTP_ANSWER: Final = b"HTTP"
 _HTTP_METHODS: Final = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC"})
 
 SIZES: Final = Struct(">II")
@@ -85,6 +87,10 @@ def _hint(total_size: int) -> str:
         return "; this looks like TLS: use pulsar://, or the TLS port"
     if first in _HTTP_METHODS:
         return "; this looks like HTTP: use the port of HTTP"
+    if first == _HTTP_ANSWER:
+        return "; this looks like an HTTP server: use the port of Pulsar's protocol, usually 6650"
+    if first[:2] == _TLS_ALERT:
+        return "; this looks like a TLS port: use pulsar+ssl://, or the port without TLS"
     return ""
 
 
