@@ -17,7 +17,7 @@ _LOOKUP: Final = r"/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 _OWN: Final = r"/admin/magnetar/v1"
 
 RULES: Final = (
-    ("GET", r"/livez|/readyz|/health|/status\.html|/metrics/?|/openapi\.json|/docs", "open"),
+    ("GET", r"/livez|/readyz|/health|/status\.html|/metrics/?|/openapi\.json|/docs|/", "open"),
     ("GET", r"/admin/v2/clusters|/admin/v2/brokers/(ready|version)", "any"),
     ("*", r"/admin/v2/(clusters|brokers|broker-stats|bookies|resource-quotas|resourcegroups)(/.*)?", "S"),
     ("GET", r"/admin/v2/tenants", "S"),

@@ -138,6 +138,8 @@ def access_options(command: Command) -> Command:
         def chosen(name: str, of_conf: Any) -> Any:
             return _chosen(context, name, given.pop(name), of_conf, by_option=by_option)
 
+        for name in ("trust_certs_file", "certificate_file", "key_file"):
+            _check_file(context, name, given[name])
         urls = {name: chosen(name, getattr(conf, key)) for name, key in _URLS.items() if name in given}
         token = chosen("token", "")
         plugin = chosen("auth_plugin", "" if token else conf.auth_plugin)
@@ -160,6 +162,18 @@ def access_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         with_access = option(with_access)
     return cast("Command", with_access)
+
+
+def _check_file(context: click.Context, name: str, path: str) -> None:
+    """Raises BadParameter for a file of the command line that cannot be read, also where no TLS is used."""
+    if not path or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+        return
+    (option,) = (each for each in context.command.params if each.name == name)
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise click.BadParameter(f"cannot read {path}: {error.strerror}", context, option) from error
 
 
 def _conf(context: click.Context, client_conf: str, profile: str) -> tuple[ClientConf, bool]:

@@ -30,8 +30,9 @@ def not_installed(error: ModuleNotFoundError) -> NotInstalled | None:
     for name in (parts[0], ".".join(parts[:2])):
         if name in _EXTRAS:
             return NotInstalled(
-                f"{name} is not installed here: pip install 'magnetar-cli[{_EXTRAS[name]}]', or use the "
-                "image magnetar/tools"
+                f"{name} is not installed here: run `make setup` in a clone, install "
+                f"magnetar-cli[{_EXTRAS[name]}] from the wheels of `make dist`, or use the image "
+                "magnetar/tools"
             )
     return None
 

@@ -37,6 +37,26 @@ SECONDS: Final = Amount("time", _SECONDS, "90s, 10m, 3h or 2d")
 """In seconds."""
 
 
+class TopicText(click.ParamType[str]):
+    """A topic's name without control characters: brokers accept them, but a terminal does not show them."""
+
+    name = "topic"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if bad := next((each for each in text if not each.isprintable() and not _is_undecoded(each)), ""):
+            self.fail(f"{text!r} contains the control character {bad!r}; remove it", param, ctx)
+        return text
+
+
+def _is_undecoded(character: str) -> bool:
+    """Return whether a character stands for a byte that is not UTF-8, which has an error of its own."""
+    return "\udc80" <= character <= "\udcff"
+
+
+TOPIC: Final = TopicText()
+
+
 def comma_list(text: str) -> list[str]:
     """Split a comma-separated list."""
     return [each.strip() for each in text.split(",") if each.strip()]

@@ -73,12 +73,12 @@ def test_options_go_before_the_file(file: str) -> None:
     access, url, _ = result(
         [
             *("--client-conf", file, "--admin-url", "http://option:1", "--token", "of-option"),
-            *("--tls-trust-cert-path", "/ca", "--tls-enable-hostname-verification"),
+            *("--tls-trust-cert-path", file, "--tls-enable-hostname-verification"),
         ]
     )
     assert access is not None
     assert (url, secret(access)) == ("http://option:1", "of-option")
-    assert (access.trust_certs_file, access.verify_hostname) == ("/ca", True)
+    assert (access.trust_certs_file, access.verify_hostname) == (file, True)
 
 
 def test_a_file_named_by_an_option_switches_the_environment_off(tmp_path: Path, file: str) -> None:

@@ -102,6 +102,7 @@ def test_on_a_terminal_it_greets(tmp_path: Path) -> None:
             text = read_until(controller, "Ctrl-C")
             assert "Magnetar is ready" in text
             assert "pulsar://127.0.0.1:" in text
+            assert "(/docs, /metrics, /health, /admin/v2)" in text
     finally:
         os.close(controller)
         os.close(terminal)

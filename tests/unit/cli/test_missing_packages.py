@@ -35,7 +35,7 @@ def test_a_command_whose_modules_are_missing_says_which_and_what_brings_them() -
     for name, missing in (("admin", "rich"), ("broker", "magnetar.broker")):
         done = CliRunner().invoke(command, [name, "--any", "thing"] if name == "admin" else [name])
         assert done.exit_code == 1
-        assert f"{missing} is not installed here: pip install 'magnetar-cli[" in done.output
+        assert f"{missing} is not installed here: run `make setup` in a clone" in done.output
 
 
 def test_it_is_not_in_the_help_and_the_others_work() -> None:

@@ -12,7 +12,7 @@ import click
 from magnetar.cli.client.options import client_options, run_client
 from magnetar.cli.client.waiting import reports_waiting
 from magnetar.cli.message_output import facts_of, head_text, show_content, show_text
-from magnetar.cli.option_values import key_files
+from magnetar.cli.option_values import TOPIC, key_files
 from magnetar.cli.quantity_text import count_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.option("--subscription-name", "-s", "subscription", required=True, help="Subscription name.")
 @click.option(
     "--subscription-type",

@@ -58,7 +58,7 @@ def _software(probes: Probes) -> Iterator[Finding]:
             "libraries",
             "failure",
             f"{', '.join(missing)} cannot be imported",
-            "install again: pip install --force-reinstall magnetar",
+            f"pip install --force-reinstall {' '.join(missing)}; in a clone: make distclean setup",
         )
         return
     if (kind := probes.protobuf_kind()) != "upb":

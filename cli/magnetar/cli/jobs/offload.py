@@ -26,8 +26,9 @@ def offload() -> None:
     """Offload closed ledgers as Parquet to an object store. Brokers still serve them; any engine can query
     them.
 
-    Requires magnetar-spark and Java 17. Object store credentials come from the environment:
-    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and the like.
+    `run` requires magnetar-spark with PySpark, and Java 17; `status` requires neither. Credentials of the
+    object store come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and
+    the like.
     """
 
 
@@ -125,7 +126,7 @@ def status(**given: Any) -> None:
     \b
     magnetar offload status --topic my-topic
     """
-    spark_process.start(MODULE, ["status", *arguments_of(given)])
+    spark_process.start(MODULE, ["status", *arguments_of(given)], needed=())
 
 
 @offload.command()
@@ -160,4 +161,4 @@ def sweep(**given: Any) -> None:
     \b
     magnetar offload sweep --location file:///var/lib/cold --dry-run
     """
-    spark_process.start(MODULE, ["sweep", *arguments_of(given)])
+    spark_process.start(MODULE, ["sweep", *arguments_of(given)], needed=("pyarrow",))

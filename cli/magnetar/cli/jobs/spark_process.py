@@ -17,6 +17,8 @@ from typing import NoReturn
 import click
 
 PACKAGE = "magnetar.spark"
+PACKAGES = ("pyspark", "pyarrow")
+"""Packages of magnetar-spark that jobs need."""
 
 
 class NoSpark(click.ClickException):
@@ -32,13 +34,14 @@ def start(
     master: str = "",
     conf: Sequence[str] = (),
     deploy_mode: str = "",
+    needed: Sequence[str] = PACKAGES,
 ) -> NoReturn:
     """Replace this process by `python -m magnetar.spark.<module> arguments`, or by spark-submit for a
     cluster.
 
     Raises NoSpark.
     """
-    command = command_of(module, arguments, master=master, conf=conf, deploy_mode=deploy_mode)
+    command = command_of(module, arguments, master=master, conf=conf, deploy_mode=deploy_mode, needed=needed)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvp(command[0], command)
@@ -51,9 +54,10 @@ def command_of(
     master: str = "",
     conf: Sequence[str] = (),
     deploy_mode: str = "",
+    needed: Sequence[str] = PACKAGES,
 ) -> list[str]:
     """The command line of `start`. Raises NoSpark."""
-    directory = package_directory()
+    directory = package_directory(needed)
     if not master or master.startswith("local"):
         local = ["--master", master] if master else []
         for each in conf:
@@ -76,15 +80,18 @@ def command_of(
     return [*command, str(script), *arguments]
 
 
-def package_directory() -> Path:
-    """Return the directory of the installed magnetar-spark. Raises NoSpark, with the remedy."""
+def package_directory(needed: Sequence[str] = PACKAGES) -> Path:
+    """Return the directory of the installed magnetar-spark. Raises NoSpark, with the remedy, also without one
+    of the packages `needed`.
+    """
     found = find_spec(PACKAGE)
     places = [] if found is None else list(found.submodule_search_locations or ())
-    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+    missing = [name for name in needed if find_spec(name) is None]
     if not places or missing:
         what = "magnetar-spark is" if not places else f"{' and '.join(missing)} of magnetar-spark are"
         raise NoSpark(
-            f"{what} not installed in {sys.prefix}: pip install magnetar-spark (in a clone: make setup-spark)"
+            f"{what} not installed in {sys.prefix}: run `make setup-spark` in a clone, or install "
+            "magnetar-spark from the wheels of `make dist`"
         )
     return Path(places[0])
 

@@ -82,6 +82,4 @@ def _cramjam(kind: CompressionType.ValueType) -> Any:
         return import_module("cramjam")
     except ImportError as error:
         name = CompressionType.Name(kind)
-        raise ClientError(
-            f"{name} needs a package that is not installed: pip install 'magnetar-client[compression]'"
-        ) from error
+        raise ClientError(f"{name} needs a package that is not installed: pip install cramjam") from error

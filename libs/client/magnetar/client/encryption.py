@@ -230,5 +230,5 @@ def _import(module: str) -> Any:
         return import_module(f"cryptography.{module}")
     except ImportError as error:
         raise Undecryptable(
-            "encryption needs a package that is not installed: pip install 'magnetar-client[encryption]'"
+            "encryption needs a package that is not installed: pip install cryptography"
         ) from error

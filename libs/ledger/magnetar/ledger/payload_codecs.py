@@ -83,6 +83,5 @@ def _cramjam(kind: CompressionType.ValueType) -> Any:
         return import_module("cramjam")  # with the first payload that needs it: most topics have none
     except ImportError as error:
         raise PayloadUnreadable(
-            f"{CompressionType.Name(kind)} needs a package that is not installed: "
-            "pip install 'magnetar-ledger[topics]'"
+            f"{CompressionType.Name(kind)} needs a package that is not installed: pip install cramjam"
         ) from error

@@ -84,7 +84,7 @@ class BrokerFront:
     def addresses(self) -> list[Address]:
         """Where clients connect, for the ready line."""
         urls = self.broker.urls
-        pages = "(/metrics, /health, /admin/v2)"
+        pages = "(/docs, /metrics, /health, /admin/v2)"
         found = [
             Address("clients", urls.broker_url),
             Address("clients", urls.broker_url_tls),

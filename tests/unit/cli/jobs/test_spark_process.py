@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """magnetar-spark is there, with a module that is a package and one that is not."""
     package = tmp_path / "magnetar" / "spark"
     (package / "offload").mkdir(parents=True)
-    monkeypatch.setattr(spark_process, "package_directory", lambda: package)
+    monkeypatch.setattr(spark_process, "package_directory", lambda needed=(): package)
     monkeypatch.setattr(spark_process, "spark_submit", lambda: "/opt/spark/bin/spark-submit")
     return package
 
@@ -61,10 +62,31 @@ def test_without_magnetar_spark_a_command_says_how_to_install_it(
         submodule_search_locations = ("/somewhere/magnetar/spark",)
 
     monkeypatch.setattr(spark_process, "find_spec", lambda name: None if name == missing else Found())
-    done = CliRunner().invoke(main, ["offload", "status", "--topic", "t"])
+    done = CliRunner().invoke(main, ["offload", "run", "--topic", "t"])
     assert done.exit_code == 3
     assert missing.replace(".", "-") in done.output
-    assert "pip install magnetar-spark" in done.output
+    assert "make setup-spark" in done.output
+
+
+def test_the_status_of_offload_needs_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Found:
+        submodule_search_locations = ("/somewhere/magnetar/spark",)
+
+    started: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(
+        spark_process, "find_spec", lambda name: Found() if name == spark_process.PACKAGE else None
+    )
+    monkeypatch.setattr(os, "execvp", lambda file, words: started.append((file, words)))
+    done = CliRunner().invoke(main, ["offload", "status", "--topic", "t"])
+    assert done.exit_code == 0, done.output
+    assert started[0][1][1:4] == ["-m", "magnetar.spark.offload", "status"]
+
+
+def test_the_status_module_imports_no_package_of_spark() -> None:
+    blocked = "".join(f"sys.modules[{name!r}] = None; " for name in ("pyspark", "pyarrow", "fsspec", "s3fs"))
+    line = f"import sys; {blocked}from magnetar.spark.offload.command import main; main(['status', '--help'])"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, "usage: " in done.stdout.lower()) == (0, True), done.stderr
 
 
 def test_the_commands_pass_on_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:

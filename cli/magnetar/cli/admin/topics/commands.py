@@ -12,13 +12,14 @@ from magnetar.cli.admin.namespaces.settings import add_shadow_topics, add_topic_
 from magnetar.cli.admin.permissions import add_permissions
 from magnetar.cli.admin.topics.storage import COMMANDS as STORAGE_COMMANDS
 from magnetar.cli.admin.topics.subscriptions import COMMANDS
-from magnetar.cli.option_values import pairs
+from magnetar.cli.option_values import TOPIC, pairs
 from magnetar.common.naming.topic_name import DOMAINS
 
 if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
 
 _TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic")
+_NEW_TOPIC = click.argument("topic", metavar="persistent://tenant/namespace/topic", type=TOPIC)
 _FORCE = click.option(
     "--force", "-f", is_flag=True, help="Delete even if producers or consumers are connected."
 )
@@ -81,7 +82,7 @@ def _list(
 
 
 @topics.command()
-@_TOPIC
+@_NEW_TOPIC
 @_METADATA
 @click.pass_obj
 def create(target: Target, topic: str, metadata: tuple[str, ...]) -> None:
@@ -90,7 +91,7 @@ def create(target: Target, topic: str, metadata: tuple[str, ...]) -> None:
 
 
 @topics.command(name="create-partitioned-topic")
-@_TOPIC
+@_NEW_TOPIC
 @click.option("--partitions", "-p", type=int, required=True, help="Number of partitions.")
 @_METADATA
 @click.pass_obj

@@ -9,6 +9,7 @@ import click
 from magnetar.cli.client.consume import TYPES
 from magnetar.cli.client.options import client_options, run_client
 from magnetar.cli.lazy_group import WholeSentences
+from magnetar.cli.option_values import TOPIC
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -47,7 +48,7 @@ def perf() -> None:
 
 
 @perf.command()
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.option("--rate", "-r", type=click.FloatRange(min=0), default=100.0, show_default=True,
               help="Messages per second over all topics; 0: unlimited.")  # fmt: skip
 @click.option("--size", "-s", type=click.IntRange(min=0), default=1_024, show_default=True,
@@ -116,7 +117,7 @@ def produce(
 
 
 @perf.command()
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.option("--rate", "-r", type=click.FloatRange(min=0), default=0.0, help="Maximum messages per second.")
 @click.option("--subscriptions", "-ss", "--subscriber-name", "-s", "name", default="sub", show_default=True,
               help="Subscription name; with several subscriptions, their name prefix.")  # fmt: skip

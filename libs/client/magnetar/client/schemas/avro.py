@@ -221,7 +221,7 @@ def _fastavro() -> Any:
         import fastavro
     except ImportError:
         raise SchemaError(
-            "schemas of type AVRO need the package fastavro: pip install 'magnetar-client[avro]'"
+            "schemas of type AVRO need a package that is not installed: pip install fastavro"
         ) from None
     return fastavro
 

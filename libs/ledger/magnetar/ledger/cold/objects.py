@@ -33,7 +33,7 @@ READ_TIMEOUT_S: Final = 10
 """Read timeout in seconds without a byte."""
 
 _PACKAGES: Final = {
-    "s3": "pip install 'magnetar-broker[cold]' or 's3fs'",
+    "s3": "pip install s3fs",
     "gs": "pip install gcsfs",
     "gcs": "pip install gcsfs",
     "abfs": "pip install adlfs",
@@ -287,7 +287,7 @@ def open_store(location: str) -> ObjectStore:
     except ImportError as error:
         raise ConfigError(
             f"the location {location!r} needs a package that is not installed: "
-            "pip install 'magnetar-broker[cold]'"
+            "pip install fsspec pyarrow s3fs (in a clone: make setup-spark)"
         ) from error
     try:
         fs, root = fsspec.core.url_to_fs(location, **_options(scheme))

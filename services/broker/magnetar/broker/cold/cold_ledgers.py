@@ -290,8 +290,8 @@ def _open_objects(ledger: ColdLedger) -> _Opened:
     except ImportError as error:
         raise ObjectsUnavailable(
             f"ledger {ledger.ref.id} of {ledger.topic} was offloaded to {ledger.location}, and this "
-            f"broker lacks the libraries to read it ({error}): pip install 'magnetar-broker[cold]', and "
-            "restart the broker"
+            f"broker lacks the libraries to read it ({error}): pip install fsspec pyarrow s3fs (in a "
+            "clone: make setup-spark), and restart the broker"
         ) from error
     objects = LedgerObjects(ledger)
     return _Opened(objects, objects.manifest())

@@ -29,7 +29,7 @@ REQUIRED: Final = "Authentication required"
 METRICS: Final = frozenset({"/metrics", "/metrics/"})
 """Open unless authenticateMetricsEndpoint says otherwise."""
 
-OPEN: Final = health.PATHS | {"/health", "/status.html", "/openapi.json", "/docs"}
+OPEN: Final = health.PATHS | {"/health", "/status.html", "/openapi.json", "/docs", "/"}
 """Paths that are answered without credentials: probes, and descriptions of the API."""
 
 _INVALID_ROLES: Final = LogLimit()

@@ -41,6 +41,10 @@ async def _page(call: Call) -> web.Response:
     return web.Response(text=text, content_type="text/html", headers=_PAGE_HEADERS)
 
 
+async def _start(call: Call) -> web.Response:
+    return web.Response(status=302, headers={"Location": "/docs"})
+
+
 def routes() -> list[Route]:
     """Returns the routes of the document and the page."""
     return [
@@ -60,6 +64,15 @@ def routes() -> list[Route]:
             handler=_page,
             summary="This API as a page for a browser.",
             answer="text/html",
+            operation=Operation.OPEN,
+        ),
+        Route(
+            object="reference",
+            method="GET",
+            path="/",
+            handler=_start,
+            summary="Redirects a browser to /docs.",
+            status=302,
             operation=Operation.OPEN,
         ),
     ]
