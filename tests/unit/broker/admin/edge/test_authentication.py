@@ -42,9 +42,9 @@ async def ask(http: Http, path: str, headers: dict[str, str] | None = None, meth
 def test_everything_but_probes_and_metrics_needs_credentials(serving: Serving) -> None:
     async def body(http: Http) -> None:
         secure(http)
-        for path in (CLUSTERS, "/lookup/v2/topic/persistent/a/b/c", "/nothing", "/", "/metrics/x"):
+        for path in (CLUSTERS, "/lookup/v2/topic/persistent/a/b/c", "/nothing", "/metrics/x"):
             assert await ask(http, path) == REQUIRED
-        for path in ("/livez", "/readyz", "/health", "/metrics", "/docs"):
+        for path in ("/livez", "/readyz", "/health", "/metrics", "/docs", "/"):
             assert (await ask(http, path))[0] == 200
         assert (await ask(http, CLUSTERS, TOKEN))[0] == 200
         assert await ask(http, CLUSTERS, {"Authorization": "Bearer bad"}) == REQUIRED
