@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any
 
@@ -166,9 +167,9 @@ def test_a_refusal_names_its_subject_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what is no frame"),
-        (b"\x00\x00\x00\x05\x00\x00\x00\x09x", "what is no frame"),
-        (b"\x00\x00\x00\x08\x00\x00\x00\x04\xff\xff\xff\xff", "what is no frame"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an invalid frame"),
+        (b"\x00\x00\x00\x05\x00\x00\x00\x09x", "an invalid frame"),
+        (b"\x00\x00\x00\x08\x00\x00\x00\x04\xff\xff\xff\xff", "an invalid frame"),
     ],
 )
 def test_bytes_that_are_no_frame_end_the_connection(data: bytes, reason: str) -> None:
@@ -283,6 +284,7 @@ def test_without_fresh_credentials_the_former_ones_answer_a_challenge(
         assert answer.response.auth_data == b"first"
         connection.close()
 
+    caplog.set_level(logging.WARNING)
     virtually(scenario)
     assert "the issuer is down" in caplog.text
 

@@ -32,6 +32,9 @@ CONNECT_TIMEOUT_S: Final = 5
 READ_TIMEOUT_S: Final = 10
 """Read timeout in seconds without a byte."""
 
+MAKE_DIRECTORY_TRIES: Final = 10
+"""Attempts to make a directory that deletions of others remove at the same time."""
+
 _PACKAGES: Final = {
     "s3": "pip install s3fs",
     "gs": "pip install gcsfs",
@@ -208,8 +211,15 @@ class ObjectStore:
         self._fs.pipe_file(full, data)
 
     def _make_directory(self, full: str) -> None:
-        if not self._flat:
-            self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
+        if self._flat:
+            return
+        for left in reversed(range(MAKE_DIRECTORY_TRIES)):
+            try:
+                self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
+                return
+            except FileExistsError:  # It was there, and a deletion removed it before the second look.
+                if not left:
+                    raise
 
     def _prune(self, path: str) -> None:
         """Removes directories left empty by a deletion, which object stores do not have."""

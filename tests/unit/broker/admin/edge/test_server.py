@@ -130,7 +130,7 @@ def test_topics_of_one_bundle(serving: Serving) -> None:
         ("/lookup/v2/topic/persistent/acme/demo/a%2Fb", 412, "'/'"),
         ("/lookup/v2/topic/persistent/acme/demo/%ff", 412, "UTF-8"),
         ("/admin/v2/nosuch", 404, "Not Found"),
-        ("/", 404, "Not Found"),
+        ("/nothing", 404, "Not Found"),
     ],
 )
 def test_refusals_carry_a_status_and_a_reason(serving: Serving, path: str, status: int, reason: str) -> None:
