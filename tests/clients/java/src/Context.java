@@ -151,8 +151,12 @@ final class Context {
 
     /** Waits until the subscription has so many entries that are not acknowledged. */
     void awaitBacklog(String subscription, int entries) throws Exception {
+        awaitBacklog(topic, subscription, entries);
+    }
+
+    void awaitBacklog(String of, String subscription, int entries) throws Exception {
         Check.soon(
-                () -> ask("backlog", topic, subscription).equals(Integer.toString(entries)),
+                () -> ask("backlog", of, subscription).equals(Integer.toString(entries)),
                 "the backlog of " + subscription + " is not " + entries);
     }
 

@@ -302,11 +302,10 @@ final class Transactions {
     }
 
     /** Other programs move bundles too: an acknowledgement that arrives as its topic moves has no answer. */
-    private static void acknowledge(Consumer<byte[]> consumer, Message<byte[]> message, Transaction transaction)
-            throws Exception {
+    private static void disrupted(Context context, String verb) throws Exception {
         for (int left = 2; ; left--) {
             try {
-                consumer.acknowledgeAsync(message.getMessageId(), transaction).get();
+                disrupted(context, verb, context.topic + "-" + left);
                 return;
             } catch (ExecutionException error) {
                 if (left == 0 || !(error.getCause() instanceof PulsarClientException.TimeoutException)) {
@@ -317,13 +316,13 @@ final class Transactions {
     }
 
     /** Messages and acknowledgements of transactions that were open during a disruption end as they should. */
-    private static void disrupted(Context context, String verb) throws Exception {
-        String output = context.topic + "-out";
+    private static void disrupted(Context context, String verb, String topic) throws Exception {
+        String output = topic + "-out";
         PulsarClient client = context.transactional();
-        Producer<byte[]> inputs = producer(client, context.topic).create();
+        Producer<byte[]> inputs = producer(client, topic).create();
         Producer<byte[]> outputs = producer(client, output).create();
         Consumer<byte[]> consumer =
-                consumer(client, context.topic).subscriptionType(SubscriptionType.Shared).subscribe();
+                consumer(client, topic).subscriptionType(SubscriptionType.Shared).subscribe();
         inputs.send(Context.bytes("m0"));
         inputs.send(Context.bytes("m1"));
         List<Message<byte[]>> messages = Context.receive(consumer, 2);
@@ -331,11 +330,11 @@ final class Transactions {
         Transaction aborted = begin(client);
         outputs.newMessage(committed).value(Context.bytes("committed")).send();
         outputs.newMessage(aborted).value(Context.bytes("aborted")).send();
-        acknowledge(consumer, messages.get(0), committed);
-        acknowledge(consumer, messages.get(1), aborted);
+        consumer.acknowledgeAsync(messages.get(0).getMessageId(), committed).get();
+        consumer.acknowledgeAsync(messages.get(1).getMessageId(), aborted).get();
         context.ask(verb, output);
         if (verb.equals("move")) {
-            context.ask(verb, context.topic);
+            context.ask(verb, topic);
         }
         committed.commit().get();
         aborted.abort().get();
@@ -354,6 +353,6 @@ final class Transactions {
                     return true;
                 },
                 "the input of the aborted transaction did not come again");
-        context.awaitBacklog("sub", 0);
+        context.awaitBacklog(topic, "sub", 0);
     }
 }
