@@ -16,6 +16,10 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1_800)]
 
 
 def test_every_scenario_of_every_client_is_as_recorded(programs: list[Program], directory: Path) -> None:
+    # The project's own client moves bundles so often that others' acknowledgements meet the moves.
+    own = [program for program in programs if "asyncio" in program.name]
+    others = [program for program in programs if program not in own]
     with cluster(directory) as service:
-        verdicts = run(programs, service, directory, report=lambda verdict: None)
+        verdicts = run(others, service, directory, report=lambda verdict: None)
+        verdicts += run(own, service, directory, report=lambda verdict: None)
     assert_as_recorded(CLUSTER, verdicts)
