@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1_800)]
 
 
 def test_every_scenario_of_every_client_is_as_recorded(programs: list[Program], directory: Path) -> None:
-    # The project's own client moves bundles so often that others' acknowledgements meet the moves.
+    # Apart, since others' acknowledgements in transactions that meet a move have no answer. Whether the own
+    # client's moves made that more frequent is not known.
     own = [program for program in programs if "asyncio" in program.name]
     others = [program for program in programs if program not in own]
     verdicts: list[Verdict] = []
