@@ -13,6 +13,7 @@ import contextlib
 import inspect
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -244,6 +245,16 @@ def names_of(*owners: Any) -> set[str]:
     return found
 
 
+@pytest.fixture
+def client_log() -> Iterator[None]:
+    """Restores the level of the client's log, which an example changes, for the tests that follow."""
+    logger = logging.getLogger("magnetar.client")
+    level = logger.level
+    yield
+    logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("client_log")
 @pytest.mark.parametrize("title", WITH_FRAGMENTS)
 def test_examples_of_a_section_print_what_they_say(
     service: Service, title: str, monkeypatch: pytest.MonkeyPatch

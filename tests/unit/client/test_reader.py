@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 import pytest
 from magnetar.client.errors import Closed, OperationTimeout
@@ -156,7 +155,6 @@ def test_a_listener_that_fails_does_not_end_the_view(caplog: pytest.LogCaptureFi
             await view.refresh()
             assert view["a"] == b"1"
 
-    caplog.set_level(logging.WARNING)
     staged(scenario)
     assert "a listener of the table view" in caplog.text
 
@@ -174,6 +172,5 @@ def test_a_view_whose_topic_is_gone_says_so(caplog: pytest.LogCaptureFixture) ->
             await view.refresh()
         await view.close()
 
-    caplog.set_level(logging.WARNING)
     staged(scenario)
     assert "the table view of" in caplog.text

@@ -1,4 +1,4 @@
-"""What errors of refused requests say to do next."""
+"""The next steps that errors of refused requests name."""
 
 from __future__ import annotations
 

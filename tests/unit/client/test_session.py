@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 import pytest
 from magnetar.client.errors import (
@@ -86,7 +85,6 @@ def test_a_refusal_for_good_ends_both_at_once(
             await producer.send(b"a")
         assert scene.now < 5
 
-    caplog.set_level(logging.WARNING)
     staged(scenario)
     assert "the consumer ended" in caplog.text
     assert "the producer ended" in caplog.text

@@ -51,7 +51,7 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_line_is_yielded_before_the_next_one_is_written() -> None:
-    """As for `tail -f`; and a reader that waits does not hold up the end."""
+    """Lines of `tail -f` are sent as they come, and a reader that waits does not hold up the end."""
     may_end = threading.Event()
 
     class Slow:

@@ -59,10 +59,10 @@ class MadeUp(Probes):
     """Why the service refuses the credentials."""
 
     published: Published | Exception = field(default_factory=lambda: Published(0.02, is_carried=False))
-    """What becomes of the probe message."""
+    """The fate of the probe message."""
     states: list[BookieState] = field(default_factory=list)
     served: str = ""
-    """What the server at a busy port speaks."""
+    """The protocol of the server at a busy port."""
 
     def publish_and_read(self, service_url: str, topic: str) -> Published:
         if isinstance(self.published, Exception):

@@ -1,4 +1,4 @@
-"""What `magnetar doctor --port` finds out about a server: of Magnetar, of something else, or mute."""
+"""The findings of `magnetar doctor --port` about a server: of Magnetar, of something else, or mute."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from typing import Any
 
@@ -284,7 +283,6 @@ def test_without_fresh_credentials_the_former_ones_answer_a_challenge(
         assert answer.response.auth_data == b"first"
         connection.close()
 
-    caplog.set_level(logging.WARNING)
     virtually(scenario)
     assert "the issuer is down" in caplog.text
 

@@ -40,7 +40,7 @@ async def bookie_rows(metadata: MetadataStore, keys: Keys) -> list[Row]:
 
 
 async def known_bookie_rows(target: Target, metadata: MetadataStore, keys: Keys) -> list[Row]:
-    """As `bookie_rows`. Raises ClickException without any bookie: then the cluster's name is wrong."""
+    """Return `bookie_rows`. Raises ClickException without any bookie: the cluster's name is wrong."""
     rows = await bookie_rows(metadata, keys)
     if not rows:
         raise click.ClickException(
