@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from http.client import BadStatusLine, HTTPException, RemoteDisconnected
+from http.client import HTTPException, RemoteDisconnected
 from typing import Final
 
 _NOT_HTTP: Final = "that port does not speak HTTP: use the HTTP port of a broker or discovery, usually 8080"
@@ -16,6 +16,4 @@ def http_problem(error: BaseException) -> str:
     """Return why a response is not one of HTTP, in words instead of its bytes; empty for other errors."""
     if isinstance(error, RemoteDisconnected):
         return _SILENT
-    if isinstance(error, BadStatusLine):
-        return _NOT_HTTP
     return _NOT_HTTP if isinstance(error, HTTPException) else ""

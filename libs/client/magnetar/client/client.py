@@ -321,7 +321,7 @@ class Client:
         )
         consumer = Consumer(self._parts, options, schema)
         await consumer.open([topic], None)
-        return Reader(consumer, options)
+        return Reader(consumer)
 
     async def create_table_view(
         self, topic: str, *, schema: Schema[T] | None = None, read_key: KeyReader | None = None

@@ -15,10 +15,10 @@ from magnetar.client.connection.connection import Connection
 from magnetar.client.connection.pool import ConnectionPool
 from magnetar.client.errors import ClientError, ConnectionLost, OperationTimeout, OwnerUnreachable, Refused
 from magnetar.client.options import ClientOptions
+from magnetar.client.schemas.schema import LATEST, NO_SCHEMA, SchemaInfo, VersionedSchema
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire.pulsar_pb2 import (
     BaseCommand,
-    CommandGetOrCreateSchema,
     CommandGetSchema,
     CommandGetTopicsOfNamespace,
     CommandLookupTopic,
@@ -88,6 +88,11 @@ class TopicPattern:
         )
 
 
+def partition_names(topic: TopicName, count: int) -> list[str]:
+    """Returns the names to open for a topic with so many partitions: those, or without any its own."""
+    return [topic.partition(index).full for index in range(count)] or [topic.full]
+
+
 class Lookup:
     """Questions to any broker of the cluster. Each is repeated until the operation timeout while the cluster
     cannot answer.
@@ -112,8 +117,7 @@ class Lookup:
 
     async def partitions(self, topic: TopicName) -> list[str]:
         """Returns the names to open for a topic: its partitions, or the topic itself."""
-        count = await self.partition_count(topic)
-        return [topic.partition(index).full for index in range(count)] if count else [topic.full]
+        return partition_names(topic, await self.partition_count(topic))
 
     async def topics_matching(self, pattern: TopicPattern) -> list[str]:
         """Returns the topics that match, with partitions listed one by one, sorted."""
@@ -144,12 +148,15 @@ class Lookup:
         found = answer.getSchemaResponse
         return (found.schema, found.schema_version) if found.HasField("schema") else None
 
-    async def schema_version(self, topic: str, schema: Schema, connection: Connection) -> bytes:
-        """Registers a schema at the owner of a topic; returns its version. Raises Refused, ConnectionLost."""
-        request = CommandGetOrCreateSchema(request_id=0, topic=topic, schema=schema)
-        command = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request)
-        answer = await connection.request(command, topic, self._options.operation_timeout_s)
-        return answer.getOrCreateSchemaResponse.schema_version
+    async def add_schema_version(self, schema: VersionedSchema, topic: TopicName, version: bytes) -> None:
+        """Gives a schema the definition of a version of the topic (LATEST: the newest) that it needs. Raises
+        Refused, ConnectionLost, SchemaError.
+        """
+        if not schema.needs(version):
+            return
+        asked = None if version == LATEST else version or None
+        found = await self.schema(topic.base.full, asked)
+        schema.add_version(version, SchemaInfo.from_wire(found[0]) if found is not None else NO_SCHEMA)
 
     async def connection_of(self, topic: str) -> Connection:
         """Returns a connection to the broker that serves a topic. Raises Refused, ConnectionLost."""

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from magnetar.client.consumer.consumer import Consumer
-from magnetar.client.consumer.options import ConsumerOptions
 from magnetar.client.consumer.topic_consumer import TopicConsumer
 from magnetar.client.errors import Closed
 from magnetar.client.messages import Message, MessageId
@@ -19,9 +18,8 @@ T = TypeVar("T")
 class Reader(Generic[T]):
     """Reads a topic, partitioned or not, from a start; made by `Client.create_reader`."""
 
-    def __init__(self, consumer: Consumer[T], options: ConsumerOptions) -> None:
+    def __init__(self, consumer: Consumer[T]) -> None:
         self._consumer = consumer
-        self._options = options
 
     @property
     def topics(self) -> list[str]:

@@ -192,15 +192,13 @@ class TopicSession:
                 await self._open_once(assigned_url)
                 return
             except ClientError as error:
-                if loop.time() > (
-                    busy_until if isinstance(error, ConsumerBusy | ProducerBusy) else deadline
-                ) or (not _may_pass(error)):
+                limit = busy_until if isinstance(error, ConsumerBusy | ProducerBusy) else deadline
+                if loop.time() > limit or not _may_pass(error):
                     self.fail(error)
                     return
-                if isinstance(error, ConnectionLost) and assigned_url:
-                    assigned_url = ""  # The named broker is gone, too: look the topic up.
-                    continue
-                assigned_url = ""
+                was_assigned, assigned_url = assigned_url, ""
+                if was_assigned and isinstance(error, ConnectionLost):
+                    continue  # The named broker is gone, too: look the topic up.
                 _log.debug("%s: %s; trying again", self.topic, error)
             await asyncio.sleep(pauses.next_s())
 

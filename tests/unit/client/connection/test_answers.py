@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from magnetar.client.connection.answers import field_of, refusal_of, request_id_of
+from magnetar.client.connection.answers import refusal_of
 from magnetar.client.errors import IncompatibleSchema, NotAllowed, NotAuthorized, Refused, TransactionConflict
+from magnetar.common.wire.command_parser import command_field
+from magnetar.common.wire.commands import request_id_of
 from magnetar.common.wire.pulsar_pb2 import BaseCommand, ServerError
 
 REFUSALS = [
@@ -44,7 +46,7 @@ def answer(field: str, values: dict[str, Any]) -> BaseCommand:
 @pytest.mark.parametrize(("field", "values", "kind"), REFUSALS)
 def test_a_refusal_is_an_error_of_its_class(field: str, values: dict[str, Any], kind: type[Refused]) -> None:
     command = answer(field, values)
-    assert (field_of(command), request_id_of(command)) == (field, 7)
+    assert (command_field(command), request_id_of(command)) == (field, 7)
     refused = refusal_of(command, "subject")
     assert type(refused) is kind
     assert str(refused).startswith("subject: ")

@@ -9,7 +9,7 @@ import ssl
 from typing import Any, Final, Protocol, cast
 
 from magnetar.client.authentication.methods import Authentication
-from magnetar.client.connection.answers import field_of, refusal_of, request_id_of
+from magnetar.client.connection.answers import refusal_of
 from magnetar.client.connection.frames import Delivery, FrameReader, Receipts, Run
 from magnetar.client.errors import (
     ClientError,
@@ -19,7 +19,8 @@ from magnetar.client.errors import (
     refusal,
 )
 from magnetar.common.errors import ProtocolError
-from magnetar.common.wire.commands import PING, PONG, PROTOCOL_VERSION
+from magnetar.common.wire.command_parser import command_field
+from magnetar.common.wire.commands import PING, PONG, PROTOCOL_VERSION, request_id_of
 from magnetar.common.wire.frame import FRAME_PADDING_BYTES, MESSAGE_BYTES_MAX, encode_command
 from magnetar.common.wire.pulsar_pb2 import (
     AuthData,
@@ -145,7 +146,7 @@ class Connection(asyncio.Protocol):
         if self.lost is not None:
             raise self.lost
         request_id = next(self._request_ids)
-        body: Any = getattr(command, field_of(command))
+        body: Any = getattr(command, command_field(command))
         body.request_id = request_id
         answer: asyncio.Future[BaseCommand] = self._loop.create_future()
         self._answers[request_id] = subject, answer
@@ -155,7 +156,7 @@ class Connection(asyncio.Protocol):
                 return await answer
         except TimeoutError:
             raise OperationTimeout(
-                f"{subject or self.address}: {self.address} did not answer {field_of(command)} within "
+                f"{subject or self.address}: {self.address} did not answer {command_field(command)} within "
                 f"{timeout_s:g} s"
             ) from None
         finally:

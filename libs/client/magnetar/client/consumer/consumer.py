@@ -16,6 +16,7 @@ from magnetar.client.consumer.options import ConsumerOptions
 from magnetar.client.consumer.topic_consumer import TopicConsumer
 from magnetar.client.errors import ClientError, Closed, OperationTimeout
 from magnetar.client.interceptors import ConsumerInterceptor, guarded
+from magnetar.client.lookup import partition_names
 from magnetar.client.messages import Message, MessageId, Receiver
 from magnetar.client.schemas.schema import Schema, VersionedSchema
 from magnetar.client.session import ClientParts
@@ -420,11 +421,11 @@ class Consumer(Generic[T]):
 
     async def _open_partitions(self, name: TopicName) -> None:
         count = await self._parts.lookup.partition_count(name)
-        await self.add_topics(_names(name, count))
+        await self.add_topics(partition_names(name, count))
         if count:
 
             async def grown(now: int) -> None:
-                await self.add_topics(_names(name, now))
+                await self.add_topics(partition_names(name, now))
 
             self._growing.append((self, name.full))
             self._parts.growth.watch((self, name.full), name, count, grown)
@@ -569,7 +570,3 @@ class Consumer(Generic[T]):
 
 def _each(messages: Message | MessageId | Iterable[Message | MessageId]) -> Iterable[Message | MessageId]:
     return [messages] if isinstance(messages, Message | MessageId) else messages
-
-
-def _names(topic: TopicName, partitions: int) -> list[str]:
-    return [topic.partition(index).full for index in range(partitions)] or [topic.full]

@@ -18,7 +18,7 @@ from magnetar.client.consumer.subscribe import start_of, subscribe_command
 from magnetar.client.encryption import Decryptor
 from magnetar.client.errors import ClientError, OperationTimeout, OwnerUnreachable
 from magnetar.client.messages import EntryLeft, Message, MessageId
-from magnetar.client.schemas.schema import NO_SCHEMA, PartedSchema, Schema, SchemaInfo, VersionedSchema
+from magnetar.client.schemas.schema import PartedSchema, Schema, VersionedSchema
 from magnetar.client.session import ClientParts, TopicSession
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.naming.txn_id import TxnId
@@ -162,11 +162,6 @@ class TopicConsumer:
         """Whether the message at the start is delivered, too."""
 
     @property
-    def opened(self) -> int:
-        """Number of times it was opened."""
-        return self._session.opened
-
-    @property
     def is_connected(self) -> bool:
         """Whether it is open at the owner of the topic now."""
         return self._session.connection is not None
@@ -191,11 +186,9 @@ class TopicConsumer:
         """Gives the schema the definition with which a message was written, once for each version. Raises
         Refused, ConnectionLost, SchemaError.
         """
-        schema, version = self._schema, message.schema_version
-        if not isinstance(schema, VersionedSchema) or not schema.needs(version):
-            return
-        found = await self._parts.lookup.schema(TopicName.parse(self.topic).base.full, version or None)
-        schema.add_version(version, SchemaInfo.from_wire(found[0]) if found is not None else NO_SCHEMA)
+        if isinstance(self._schema, VersionedSchema):
+            topic = TopicName.parse(self.topic)
+            await self._parts.lookup.add_schema_version(self._schema, topic, message.schema_version)
 
     def take(self, message: Message) -> None:
         """Records that the application takes a message: permits, and the time to acknowledge it."""
@@ -241,13 +234,7 @@ class TopicConsumer:
 
     def acknowledge(self, message: Message) -> None:
         """Acknowledges a message with the next group."""
-        entry = message.entry
-        if self._acks.individual(message.batch_index, entry):
-            self._send_acks()
-        elif self._ack_timer is None:
-            self._schedule_acks()
-        if (self._timeouts is not None or self._nacks) and not entry.unacked:
-            self.discard_redelivery(entry.ids[0])  # As a whole: others of its batch may have to come again.
+        self._acknowledge(message.batch_index, message.entry)
 
     def acknowledge_id(self, message_id: MessageId) -> None:
         """Acknowledges by id: a whole entry, or one message of a batch whose size the id knows. Messages of
@@ -257,18 +244,17 @@ class TopicConsumer:
         entry = self._entries_by_id.get(position) or _entry_of(message_id)
         if entry.batch_size:
             self._entries_by_id[position] = entry
-        self.acknowledge_entry(message_id, entry)
+        self._acknowledge(message_id.batch_index, entry)
         if entry.batch_size and not entry.unacked:
             del self._entries_by_id[position]
 
-    def acknowledge_entry(self, message_id: MessageId, entry: EntryLeft) -> None:
-        """Acknowledges one message of an entry with the next group."""
-        if self._acks.individual(message_id.batch_index, entry):
+    def _acknowledge(self, batch_index: int, entry: EntryLeft) -> None:
+        if self._acks.individual(batch_index, entry):
             self._send_acks()
-        else:
+        elif self._ack_timer is None:
             self._schedule_acks()
-        if not entry.unacked:
-            self.discard_redelivery(entry.ids[0])
+        if (self._timeouts is not None or self._nacks) and not entry.unacked:
+            self.discard_redelivery(entry.ids[0])  # As a whole: others of its batch may have to come again.
 
     def acknowledge_cumulative(self, message_id: MessageId, entry: EntryLeft | None = None) -> None:
         """Acknowledges all messages up to one. Raises ClientError on Shared and Key_Shared subscriptions."""
@@ -547,12 +533,12 @@ class TopicConsumer:
     def _drop_chunks(self) -> None:
         repeated, self._chunks.repeated = self._chunks.repeated, []
         for position in repeated:
-            self.acknowledge_entry(MessageId(*position), EntryLeft([position], 0))
+            self._acknowledge(-1, EntryLeft([position], 0))
         dropped, self._chunks.dropped = self._chunks.dropped, []
         for position in dropped:
             entry = EntryLeft([position], 0)
             if self._options.chunking.ack_dropped:
-                self.acknowledge_entry(MessageId(*position), entry)
+                self._acknowledge(-1, entry)
             elif self._is_shared:
                 self.negative_acknowledge(entry, 0)
 

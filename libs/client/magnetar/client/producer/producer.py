@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from magnetar.client.encryption import Encryptor
 from magnetar.client.errors import ClientError, Closed
 from magnetar.client.interceptors import ProducerInterceptor, guarded
+from magnetar.client.lookup import partition_names
 from magnetar.client.messages import MessageId, OnSent, Outgoing
 from magnetar.client.producer.entries import NOT_REPLICATED
 from magnetar.client.producer.options import ProducerOptions
@@ -19,10 +20,8 @@ from magnetar.client.producer.topic_producer import TopicProducer
 from magnetar.client.routing import HASHES
 from magnetar.client.schemas.schema import (
     LATEST,
-    NO_SCHEMA,
     PartedSchema,
     Schema,
-    SchemaInfo,
     VersionedSchema,
 )
 from magnetar.client.session import ClientParts
@@ -237,10 +236,8 @@ class Producer(Generic[T]):
     async def open(self) -> None:
         """Opens the partitions; for the client. Raises Refused, ConnectionLost, OperationTimeout."""
         count = await self._parts.lookup.partition_count(self._topic)
-        schema = self._schema
-        if isinstance(schema, VersionedSchema) and schema.needs(LATEST):
-            found = await self._parts.lookup.schema(self._topic.base.full)
-            schema.add_version(LATEST, SchemaInfo.from_wire(found[0]) if found is not None else NO_SCHEMA)
+        if isinstance(self._schema, VersionedSchema):
+            await self._parts.lookup.add_schema_version(self._schema, self._topic, LATEST)
         try:
             await self._open_partitions(count)
         except BaseException:
@@ -252,7 +249,7 @@ class Producer(Generic[T]):
 
     async def _open_partitions(self, count: int) -> None:
         """Opens those of `count` partitions that are not open yet; without any, the topic itself."""
-        names = [self._topic.partition(index).full for index in range(count)] or [self._topic.full]
+        names = partition_names(self._topic, count)
         keys = self._options.public_keys
         schema = self._schema.info.to_wire() if self._schema is not None and self._schema.info else None
         added = [

@@ -68,6 +68,14 @@ class _Batch:
         self.byte_length = 0
         self.taken_bytes = 0
 
+    def append(self, part: bytes, sequence_id: int, done: OnSent | None, taken_bytes: int) -> None:
+        """Adds a message that is encoded already; it takes so many bytes of the client's memory limit."""
+        self.parts.append(part)
+        self.done.append(done)
+        self.byte_length += len(part)
+        self.taken_bytes += taken_bytes
+        self.last_sequence_id = sequence_id
+
 
 class TopicProducer:
     """Keeps messages in order; created by `Producer`. All methods but open and close are plain calls."""
@@ -93,7 +101,6 @@ class TopicProducer:
         "_single_bytes_max",
         "_timeout",
         "_topic_epoch",
-        "_uses_transactions",
         "last_sequence_id",
         "name",
         "topic",
@@ -134,7 +141,6 @@ class TopicProducer:
         self._idle_callbacks: list[asyncio.Future[None]] = []
         self._room_waiters: list[asyncio.Future[None]] = []
         self._topic_epoch: int | None = None
-        self._uses_transactions = False
 
     @property
     def is_usable(self) -> bool:
@@ -210,11 +216,7 @@ class TopicProducer:
                 self.flush_batches()
             batch = self._batches[kind] = _Batch(message, sequence_id)
             self._schedule_flush()
-        batch.parts.append(part)
-        batch.done.append(done)
-        batch.byte_length += len(part)
-        batch.taken_bytes += size
-        batch.last_sequence_id = sequence_id
+        batch.append(part, sequence_id, done, size)
         if len(batch.parts) >= batching.max_messages:
             self.flush_batches()
         return sequence_id
@@ -256,12 +258,7 @@ class TopicProducer:
         sequence_id = self._next_sequence_id
         self._next_sequence_id = sequence_id + 1
         self._messages += 1
-        part = plain_in_batch(payload, sequence_id)
-        batch.parts.append(part)
-        batch.done.append(done)
-        batch.byte_length += len(part)
-        batch.taken_bytes += size
-        batch.last_sequence_id = sequence_id
+        batch.append(plain_in_batch(payload, sequence_id), sequence_id, done, size)
         if len(batch.parts) >= self._batch_messages_max:
             self.flush_batches()
         return True
@@ -293,7 +290,7 @@ class TopicProducer:
                 continue
             self.flush_batches()
             if self._messages < self._options.max_pending_messages:
-                self._parts.memory.when_released(self, self._memory_released)
+                self._parts.memory.when_released(self, self._wake_room)
             await self._woken_from(self._room_waiters)
 
     async def close(self, error: ClientError) -> None:
@@ -374,7 +371,6 @@ class TopicProducer:
             user_provided_producer_name=bool(options.name),
             encrypted=self._encryptor is not None,
             producer_access_mode=ACCESS_MODES[options.access_mode],
-            txn_enabled=self._uses_transactions,
         )
         if self.name:
             command.producer_name = self.name
@@ -512,7 +508,7 @@ class TopicProducer:
                 waiters.remove(waiting)
             raise
 
-    def _memory_released(self) -> None:
+    def _wake_room(self) -> None:
         waiters, self._room_waiters = self._room_waiters, []
         _wake(waiters)
 
@@ -520,8 +516,7 @@ class TopicProducer:
         self._messages -= len(entry.done)
         self._parts.memory.release(entry.byte_length)
         if self._room_waiters and self._messages < self._options.max_pending_messages:
-            waiters, self._room_waiters = self._room_waiters, []
-            _wake(waiters)
+            self._wake_room()
         if self._idle_callbacks and not self._messages:
             waiters, self._idle_callbacks = self._idle_callbacks, []
             _wake(waiters)
@@ -536,8 +531,7 @@ class TopicProducer:
             for done in batch.done:
                 if done is not None:
                     done(error, None)
-        waiters, self._room_waiters = self._room_waiters, []
-        _wake(waiters)
+        self._wake_room()
 
     def _too_large(self, size: int) -> MessageTooLarge:
         return MessageTooLarge(

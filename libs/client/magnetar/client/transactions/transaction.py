@@ -90,7 +90,7 @@ class Transaction:
         """Names a topic that takes part, once, and returns the id."""
         self._check_open()
         task = self._topics.get(topic)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+        if task is None or _has_failed(task):
             task = self._topics[topic] = _started(self._coordinators.add_topics(self.id, [topic]))
         await asyncio.shield(task)
         return self.id
@@ -99,7 +99,7 @@ class Transaction:
         """Returns the id for a topic that takes part. Raises ClientError for another one."""
         self._check_open()
         task = self._topics.get(topic)
-        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+        if task is None or not task.done() or _has_failed(task):
             raise ClientError(
                 f"{topic} takes no part in transaction {self.id} yet: await transaction.add_topic({topic!r}) "
                 "before send_nowait, or use send"
@@ -126,7 +126,7 @@ class Transaction:
         try:
             at = receiver.topic, subscription
             task = self._subscriptions.get(at)
-            if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            if task is None or _has_failed(task):
                 task = _started(self._coordinators.add_subscription(self.id, *at))
                 self._subscriptions[at] = task
             await asyncio.shield(task)
@@ -171,3 +171,7 @@ def _started(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
