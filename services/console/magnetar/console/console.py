@@ -41,18 +41,39 @@ from magnetar.console.errors import (
     LoginRequired,
 )
 from magnetar.console.live_streams import LiveStreams
-from magnetar.console.pages import directory, login, overview, static_files
+from magnetar.console.message_reading import MessageReading
+from magnetar.console.pages import (
+    changes,
+    directory,
+    login,
+    messages,
+    overview,
+    static_files,
+    subscription,
+    topic,
+)
 from magnetar.console.visit import Visit
 
 _log = get_logger("magnetar.console")
 
 View = Callable[[Visit], Awaitable[web.StreamResponse]]
 
-READS: Final[dict[str, View]] = {**overview.READS, **directory.READS, **login.READS}
+READS: Final[dict[str, View]] = {
+    **overview.READS,
+    **directory.READS,
+    **topic.READS,
+    **subscription.READS,
+    **messages.READS,
+    **changes.READS,
+    **login.READS,
+}
 """Views of GET by path. They change nothing."""
 
-CHANGES: Final[dict[str, View]] = {**login.CHANGES}
+CHANGES: Final[dict[str, View]] = {**messages.CHANGES, **changes.CHANGES, **login.CHANGES}
 """Views of POST by path. Their forms' token was checked."""
+
+_STATUSES: Final = {401: 403, 403: 403, 404: 404, 405: 405, 409: 409, 412: 412, 503: 503}
+"""Statuses of pages by those of the admin API; a missing right is 401 there, which is no matter of login."""
 
 VISIT_AGE_S: Final = 30 * 24 * 3600
 
@@ -64,10 +85,10 @@ class Console:
 
     def __init__(self, access: ClusterAccess, prefix: str = "") -> None:
         """`prefix` is the path before that of a page, without a slash at its end."""
-        self._access = access
         self._prefix = prefix
         self._admin = AdminApi(access)
         self._streams = LiveStreams()
+        self._messages = MessageReading(access)
 
     async def close(self) -> None:
         """End live views and connections. Idempotent."""
@@ -103,7 +124,7 @@ class Console:
 
     def _visit(self, request: web.Request, browser: str, form: dict[str, str] | None = None) -> Visit:
         caller = Caller(self._admin, token_of(request))
-        return Visit(request, self._access, caller, self._streams, self._prefix, browser, form or {})
+        return Visit(request, caller, self._streams, self._messages, self._prefix, browser, form or {})
 
     async def _answer(self, visit: Visit, path: str, *, is_new: bool) -> web.StreamResponse:
         try:
@@ -127,9 +148,7 @@ class Console:
         except ForgedRequest as error:
             return await _problem(visit, 403, str(error))
         except AdminRefused as error:
-            return await _problem(
-                visit, error.status if error.status in (403, 404, 409, 412) else 502, str(error)
-            )
+            return await _problem(visit, _STATUSES.get(error.status, 502), str(error))
         except AdminUnreachable as error:
             return await _problem(visit, 502, str(error))
         except web.HTTPRequestEntityTooLarge:

@@ -12,9 +12,9 @@ from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.console.admin_api import Caller
 from magnetar.console.browser_safety import form_token
-from magnetar.console.cluster_access import ClusterAccess
 from magnetar.console.errors import BadRequest
 from magnetar.console.live_streams import LiveStreams
+from magnetar.console.message_reading import MessageReading
 from magnetar.console.rendering import render, static_version
 
 
@@ -23,9 +23,9 @@ class Visit:
     """A request with what its page needs."""
 
     request: web.Request
-    access: ClusterAccess
     admin: Caller
     streams: LiveStreams
+    messages: MessageReading
     prefix: str
     """Path of the console, before the path of a page; empty at the root."""
     browser: str
