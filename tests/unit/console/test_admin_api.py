@@ -27,12 +27,12 @@ def test_the_token_of_the_visitor_goes_along_through_redirects() -> None:
     on_stage(body, fake)
 
 
-@pytest.mark.parametrize("location", ["ftp://elsewhere/", "file:///etc/passwd", "javascript:alert(1)"])
-def test_redirects_to_other_than_http_are_not_followed(location: str) -> None:
+def test_redirects_to_other_than_http_are_not_followed() -> None:
     async def body(admin: FakeAdmin, browser: Browser) -> None:
-        admin.answers[TENANTS] = (307, location)
-        page = await browser.get("/tenants")
-        assert (page.status, "not followed" in page.text) == (502, True)
+        for location in ("ftp://elsewhere/", "file:///etc/passwd", "javascript:alert(1)"):
+            admin.answers[TENANTS] = (307, location)
+            page = await browser.get("/tenants")
+            assert (page.status, "not followed" in page.text) == (502, True), location
 
     on_stage(body)
 

@@ -48,7 +48,8 @@ class AdminApi:
 
     def __init__(self, access: ClusterAccess) -> None:
         self.url = access.admin_url.rstrip("/")
-        self._tls = ClientTls(access.tls)
+        self._files = access.tls
+        self._tls: ClientTls | None = None
         self._slots = asyncio.Semaphore(CALLS_MAX)
         self._session: aiohttp.ClientSession | None = None
 
@@ -97,7 +98,7 @@ class AdminApi:
             self._session = aiohttp.ClientSession(
                 connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
             )
-        tls: ssl.SSLContext | bool = self._tls.context() if url.startswith("https:") else True
+        tls: ssl.SSLContext | bool = await self._context() if url.startswith("https:") else True
         async with self._session.request(
             method, URL(url, encoded=True), data=data, headers=headers, allow_redirects=False, ssl=tls
         ) as response:
@@ -107,6 +108,13 @@ class AdminApi:
                 if len(answer) > ANSWER_BYTES_MAX:
                     raise OSError(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
             return response.status, bytes(answer), response.headers.get("Location", "")
+
+    async def _context(self) -> ssl.SSLContext:
+        """Returns the context for a connection by TLS. Raises ConfigError."""
+        if self._tls is None:
+            # The platform's authorities take a fifth of a second: not on the loop, which may have messages.
+            self._tls = await asyncio.to_thread(ClientTls, self._files)
+        return self._tls.context()
 
 
 @dataclass(frozen=True, slots=True)
