@@ -137,7 +137,7 @@ def test_messages_are_browsed_filtered_and_harmless(
 def test_values_are_decoded_by_the_schema_of_the_topic(
     browser: Browser, client: pulsar.Client, topic: str
 ) -> None:
-    class Order(pulsar.schema.Record):
+    class Order(pulsar.schema.Record):  # type: ignore[misc]
         amount = pulsar.schema.Integer()
 
     producer = client.create_producer(topic, schema=pulsar.schema.JsonSchema(Order))

@@ -125,7 +125,7 @@ class _Tags(HTMLParser):
 
 
 def active_parts(html: str) -> list[str]:
-    """What a page would execute or load besides the console's own files."""
+    """Return what a page would execute or load besides the console's own files."""
     tags = _Tags()
     tags.feed(html)
     found = []

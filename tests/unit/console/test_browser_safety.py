@@ -1,4 +1,4 @@
-"""What keeps a browser safe: headers, cookies, and forms that only this console's pages can send."""
+"""Protection of browsers: headers, cookies, and forms that only this console's pages can send."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from magnetar.console.message_reading import (
 
 
 class _Consumer:
-    """What a message asks of the consumer that received it."""
+    """The consumer that received a message, as far as the message needs it."""
 
     topic = "persistent://public/default/t"
     partition = -1

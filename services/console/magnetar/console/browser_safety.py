@@ -1,4 +1,4 @@
-"""What keeps a browser safe: headers of every page, the cookies, and the token in every form.
+"""Protection of browsers: headers of every page, the cookies, and the token in every form.
 
 Scripts and styles come from the console's own files alone, so that text of a message or a name is never
 executed, even where it got into a page. A form that changes something carries a token which only pages of

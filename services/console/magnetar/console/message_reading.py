@@ -53,7 +53,7 @@ _OPERATION_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """What messages of a page have; empty texts let all of them pass."""
+    """Conditions for messages of a page; empty texts let all of them pass."""
 
     key: str = ""
     """Part of the key."""

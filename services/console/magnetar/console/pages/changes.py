@@ -34,7 +34,7 @@ class Plan:
     """The change as a sentence."""
     button: str
     means: list[str]
-    """What it means, with figures of now."""
+    """Its consequences, with figures of now."""
     method: str
     path: str
     back: str

@@ -50,8 +50,8 @@ async def _namespaces(visit: Visit) -> web.Response:
     tenant = visit.required("tenant")
     names = await visit.admin.get(namespaces_path(tenant))
     page = page_of(names or [], visit.text("q"), visit.number("page", 1))
-    values = {"title": f"Namespaces of {tenant}", "tenant": tenant, "page": page, "q": visit.text("q")}
-    return await visit.page("namespaces.html", **values)
+    title = f"Namespaces of {tenant}"
+    return await visit.page("namespaces.html", title=title, tenant=tenant, page=page, q=visit.text("q"))
 
 
 async def _topics(visit: Visit) -> web.Response:

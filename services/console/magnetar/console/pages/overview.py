@@ -49,7 +49,8 @@ class ClusterFigures:
     """Why figures are missing."""
 
     def total(self, name: str) -> float:
-        return sum(getattr(each, name) for each in self.namespaces)
+        """Return a figure of all namespaces together."""
+        return float(sum(getattr(each, name) for each in self.namespaces))
 
 
 async def _overview(visit: Visit) -> web.Response:

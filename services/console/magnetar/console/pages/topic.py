@@ -134,10 +134,13 @@ async def _policy(visit: Visit, name: TopicName, label: str, path: str) -> dict[
 async def _schemas(visit: Visit) -> web.Response:
     found = await visit.admin.find(f"{schemas_path(visit.topic())}/schemas") or {}
     versions = sorted(found.get("getSchemaResponses", []), key=lambda each: each.get("version", 0))
-    rows, before = [], None
+    rows: list[dict[str, Any]] = []
+    before: list[str] | None = None
     for each in versions:
         text = definition_text(each.get("data", ""))
-        diff = [] if before is None else list(unified_diff(before, text.splitlines(), lineterm="", n=2))[2:]
+        diff: list[str] = []
+        if before is not None:
+            diff = list(unified_diff(before, text.splitlines(), lineterm="", n=2))[2:]
         rows.append({**each, "text": text, "diff": "\n".join(diff[:DIFF_LINES_MAX])})
         before = text.splitlines()
     return await visit.page("_schemas.html", rows=rows[::-1][:ROWS_MAX], count=len(rows))
