@@ -21,6 +21,7 @@ from magnetar.cli.command_reference import reference as command_reference
 from magnetar.cli.main import main as command_line
 from magnetar.common.config.reference import reference
 from magnetar.common.config.setting_values import settings_of
+from magnetar.console.config import ConsoleConfig
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.config import StandaloneConfig
@@ -87,6 +88,14 @@ proxy wherever the meaning is the same.
 
 """
 
+CONSOLE_CONFIGURATION = """
+## Console
+
+`magnetar console`; [console.md](console.md) is about running it. A standalone has the console at `/console`
+without any of these.
+
+"""
+
 ADMIN_REFERENCE = """\
 ## Reference
 
@@ -139,6 +148,8 @@ def main() -> None:
         + reference(ClusterBrokerConfig, StandaloneConfig)
         + DISCOVERY_CONFIGURATION
         + reference(DiscoveryConfig)
+        + CONSOLE_CONFIGURATION
+        + reference(ConsoleConfig)
         + BOOKIE_CONFIGURATION.format(shared=of_bookies_and_others())
         + reference(BookieConfig, StandaloneConfig, ClusterBrokerConfig),
         "metrics.md": metrics(),

@@ -93,6 +93,7 @@ PACKAGES: Final = (
     Package("debootstrap", "debootstrap", "there is no stand-in for a base image that cannot be pulled"),
     Package("etcd-server", "etcd", "there is no stand-in for etcd's image"),
     Package("etcd-client", "etcdctl", "there is no stand-in for etcd's image"),
+    Package("chromium", "chromium", "the console is not tried in a browser"),
     Package("prometheus", "prometheus", "queries and alerts are not tried on a Prometheus"),
 )
 

@@ -202,6 +202,7 @@ ROOMS: Final = {
     "ledger": "Of storage: bookies, and brokers as their clients",
     "bookie": "Of bookies",
     "broker": "Of brokers",
+    "console": "Of the console",
     "discovery": "Of discovery",
     "standalone": "Of processes",
 }

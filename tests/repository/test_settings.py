@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 from magnetar.bookie.config import BookieConfig
 from magnetar.common.config.settings import SettingInfo
+from magnetar.console.config import ConsoleConfig
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.config import StandaloneConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICES = (BookieConfig, ClusterBrokerConfig, DiscoveryConfig, StandaloneConfig)
+SERVICES = (BookieConfig, ClusterBrokerConfig, ConsoleConfig, DiscoveryConfig, StandaloneConfig)
 
 WITHOUT_EFFECT = {"isDelayedDeliveryDeliverAtTimeStrict", "forwardAuthorizationCredentials"}
 """Their texts say so: nothing is delivered early, and credentials always go on, set or not."""

@@ -27,6 +27,13 @@ def broker() -> click.Command:
 
 
 @main.lazily
+def console() -> click.Command:
+    from magnetar.cli.servers.commands import console
+
+    return console
+
+
+@main.lazily
 def discovery() -> click.Command:
     from magnetar.cli.servers.commands import discovery
 

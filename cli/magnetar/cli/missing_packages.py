@@ -10,10 +10,12 @@ _EXTRAS: Final = {
     "magnetar.bookie": "bookie",
     "magnetar.broker": "broker",
     "magnetar.client": "all",
+    "magnetar.console": "console",
     "magnetar.discovery": "discovery",
     "magnetar.ledger": "all",
     "aiohttp": "all",
     "cryptography": "all",
+    "jinja2": "console",
     "jwt": "all",
     "rich": "all",
 }

@@ -1,4 +1,4 @@
-"""`magnetar standalone`, `broker`, `bookie` and `discovery`. A server is imported by its command."""
+"""`magnetar standalone`, `broker`, `bookie`, `discovery`, `console`. A command imports its server."""
 
 from __future__ import annotations
 
@@ -95,6 +95,35 @@ def bookie(**options: Any) -> None:
         from magnetar.standalone.bookie import BookieProcess
 
     run_service("bookie", BookieConfig, BookieProcess, options)
+
+
+@click.command()
+@service_options
+@click.option(
+    "--admin-url",
+    envvar="MAGNETAR_ADMIN_URL",
+    metavar="URL",
+    help="Admin API of the cluster: a broker's or discovery's HTTP port; same as webServiceUrl.",
+)
+@click.option(
+    "--service-url",
+    envvar="MAGNETAR_SERVICE_URL",
+    metavar="URL",
+    help="Service URL for clients, by which messages are read; same as brokerServiceUrl.",
+)
+def console(admin_url: str | None, service_url: str | None, **options: Any) -> None:
+    """Run the console, which shows a cluster in a browser.
+
+    HTTP is on port 8090. The console has no rights of its own: visitors log in with their tokens.
+    """
+    with loading():
+        load_structlog_without_rich()
+        from magnetar.console.config import ConsoleConfig
+        from magnetar.standalone.console import ConsoleProcess
+
+    given = {"webServiceUrl": admin_url, "brokerServiceUrl": service_url}
+    options["overrides"] += tuple(f"{key}={value}" for key, value in given.items() if value is not None)
+    run_service("console", ConsoleConfig, ConsoleProcess, options)
 
 
 @click.command()

@@ -18,12 +18,14 @@ from magnetar.common.runtime.blocking import BlockingPool
 from magnetar.common.security.authentication.config import TLS_PROVIDER
 from magnetar.common.security.tls.config import tls_problems
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+from magnetar.standalone.lazy_console import ConsoleAccess
 from magnetar.standalone.lazy_http import Edge, LazyHttp
 from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process import ask_to_stop
 from magnetar.standalone.service import Address
 
 if TYPE_CHECKING:  # a standalone has no use for the one, and without a TLS port there is none for the other
+    from magnetar.broker.admin.edge.pages_beside import PagesBeside
     from magnetar.broker.ownership.cluster import Cluster
     from magnetar.common.security.tls.ports import TlsPorts
 
@@ -42,13 +44,18 @@ class BrokerFront:
         *,
         metadata_url: str,
         cluster: Cluster | None = None,
+        has_console: bool = False,
     ) -> None:
-        """`metadata_url` is shown to operators. `cluster` is passed to Broker."""
+        """`metadata_url` is shown to operators. `cluster` is passed to Broker. `has_console`: the console is
+        at the HTTP ports too.
+        """
         self.config = config
         self.broker = Broker(config, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock, cluster)
         self.broker.metadata_url = metadata_url
         self.broker.stop_process = ask_to_stop
         self._opened = opened
+        self._pool = pool
+        self._has_console = has_console
         self._http = LazyHttp(self._load_http, pool)
         self._tls: TlsPorts | None = None
 
@@ -56,7 +63,24 @@ class BrokerFront:
         from magnetar.broker.admin.edge.server import HttpEdge
         from magnetar.broker.admin.table import routes
 
-        return partial(HttpEdge, self.broker, routes(self.broker))
+        beside: PagesBeside | None = None
+        if self._has_console:
+            from magnetar.broker.admin.edge.pages_beside import PagesBeside as Pages
+            from magnetar.standalone.lazy_console import PREFIX, LazyConsole
+
+            console = LazyConsole(self._console_access, self._pool)
+            beside = Pages(PREFIX, console.handle, console.close)
+        return partial(HttpEdge, self.broker, routes(self.broker), beside)
+
+    def _console_access(self) -> ConsoleAccess:
+        """Where the console of this process finds this broker: as any visitor, without rights of its own."""
+        urls, client = self.broker.urls, self.config.broker_client
+        return ConsoleAccess(
+            admin_url=urls.any_http_url,
+            service_url=urls.broker_url or urls.broker_url_tls,
+            trust_certs_file=client.trust_certs_file,
+            verify_hostname=client.verify_hostname,
+        )
 
     @property
     def broker_url(self) -> str:

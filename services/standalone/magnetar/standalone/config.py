@@ -33,6 +33,18 @@ class JobsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolePagesConfig:
+    """The console at the HTTP port."""
+
+    enabled: bool = setting(
+        True,
+        "Serve the console at /console of the HTTP ports. It is loaded with its first page, and has no "
+        "rights of its own.",
+        key="consoleEnabled",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneConfig:
     """Configuration of all roles in one process."""
 
@@ -45,6 +57,7 @@ class StandaloneConfig:
     managed_ledger: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
     segment_log: SegmentLogConfig = field(default_factory=SegmentLogConfig)
     jobs: JobsConfig = field(default_factory=JobsConfig)
+    console: ConsolePagesConfig = field(default_factory=ConsolePagesConfig)
 
     @property
     def jobs_host(self) -> str:

@@ -158,6 +158,7 @@ class Standalone:
             ledgers,
             self._pool,
             metadata_url=f"sqlite:{self.config.metadata_path(self.data_dir)}",
+            has_console=self.config.console.enabled,
         )
         front.open_http()
         await front.open()

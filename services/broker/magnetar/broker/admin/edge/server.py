@@ -17,6 +17,7 @@ from magnetar.broker.admin.edge.broker_view import BrokerView
 from magnetar.broker.admin.edge.call import BROKER
 from magnetar.broker.admin.edge.errors import Refused, failed, status_of
 from magnetar.broker.admin.edge.json_stream import TURN
+from magnetar.broker.admin.edge.pages_beside import PagesBeside, serve_beside
 from magnetar.broker.admin.edge.peers import PEERS, Peers
 from magnetar.broker.admin.edge.routing import Route, serve
 from magnetar.common.errors import MagnetarError
@@ -52,10 +53,14 @@ _CONNECTIONS_REFUSED: Final = Counter(
 )
 
 
-def create_app(broker: BrokerView, routes: Iterable[Route]) -> web.Application:
-    """Returns the application that serves these routes of `broker`."""
+def create_app(
+    broker: BrokerView, routes: Iterable[Route], beside: PagesBeside | None = None
+) -> web.Application:
+    """Returns the application that serves these routes of `broker`, and pages of another service beside."""
     bound = bounded(REQUESTS_MAX, failed, but_not=_NOT_BOUNDED)
     middlewares = [refuse_other_sites(failed), _errors, authenticated, bound, _whole]
+    if beside is not None:
+        middlewares.insert(1, serve_beside(beside))
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     log_requests(app, _LOGGER)
     app[BROKER] = broker
@@ -64,6 +69,9 @@ def create_app(broker: BrokerView, routes: Iterable[Route]) -> web.Application:
         client = broker.config.broker_client
         app[PEERS] = peers = Peers(broker.cluster.directory.is_current, client=client)
         app.on_cleanup.append(lambda _: peers.close())
+    if beside is not None:
+        close = beside.close
+        app.on_shutdown.append(lambda _: close())
     serve(app, routes)
     return app
 
@@ -71,9 +79,11 @@ def create_app(broker: BrokerView, routes: Iterable[Route]) -> web.Application:
 class HttpEdge(AppEdge):
     """Serves a broker over HTTP."""
 
-    def __init__(self, broker: BrokerView, routes: Iterable[Route]) -> None:
+    def __init__(
+        self, broker: BrokerView, routes: Iterable[Route], beside: PagesBeside | None = None
+    ) -> None:
         port = Port(service="the broker", failed=failed, over_the_bound=_CONNECTIONS_REFUSED)
-        super().__init__(create_app(broker, routes), port)
+        super().__init__(create_app(broker, routes, beside), port)
 
 
 @web.middleware

@@ -1,0 +1,1 @@
+"""The console: pages about topics, subscriptions and messages, for a browser."""

@@ -1,0 +1,142 @@
+"""The pages of a topic and of a subscription, with figures, parts that come later, and hostile names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+from tests.unit.console.pages.test_changes import INTERNAL, PATH, TOPIC
+from tests.unit.console.stage import HOSTILE, Browser, FakeAdmin, active_parts, on_stage
+
+SCHEMAS = "/admin/v2/schemas/public/default/orders/schemas"
+QUERY = urlencode({"topic": TOPIC})
+
+
+def busy(text: str = "plain") -> FakeAdmin:
+    """A topic whose names are all this text."""
+    consumer = {"consumerName": text, "address": f"/{text}", "availablePermits": 990, "unackedMessages": 17}
+    subscription = {
+        "type": "Shared",
+        "msgBacklog": 4321,
+        "unackedMessages": 17,
+        "consumers": [consumer],
+        "whyNotDispatching": f"why {text}",
+        "earliestMsgPublishTimeInBacklog": 1,
+    }
+    stats = {
+        "msgRateIn": 5.0,
+        "msgInCounter": 7,
+        "msgOutCounter": 3,
+        "storageSize": 3 << 20,
+        "publishers": [{"producerName": text, "address": "/10.0.0.7:4711", "clientVersion": text}],
+        "subscriptions": {text: subscription},
+    }
+    internal = {
+        **INTERNAL,
+        "cursors": {text: {"markDeletePosition": "8:9", "individuallyDeletedMessages": text}},
+    }
+    schemas = [
+        {"version": 0, "type": "JSON", "timestamp": 1, "data": '{"fields": []}'},
+        {"version": 1, "type": "JSON", "timestamp": 2, "data": json.dumps({"fields": [text]})},
+    ]
+    answers: dict[tuple[str, str], Any] = {
+        ("GET", f"{PATH}/partitions"): {"partitions": 0},
+        ("GET", f"{PATH}/stats"): stats,
+        ("GET", f"{PATH}/internalStats"): internal,
+        ("GET", f"{PATH}/retention"): {"retentionTimeInMinutes": 5, "text": text},
+        ("GET", f"{PATH}/messageTTL"): None,
+        ("GET", SCHEMAS): {"getSchemaResponses": schemas},
+    }
+    return FakeAdmin(answers)
+
+
+def test_a_topic_shows_its_clients_and_why_nothing_is_dispatched() -> None:
+    async def body(admin: FakeAdmin, browser: Browser) -> None:
+        page = await browser.get(f"/topic?{QUERY}")
+        assert page.status == 200
+        for text in ("10.0.0.7:4711", "4,321", "why plain", "3.0 MiB", "Shared"):
+            assert text in page.text, text
+        one = await browser.get(f"/subscription?{urlencode({'topic': TOPIC, 'name': 'plain'})}")
+        for text in ("990", "17", "why plain", "8:9"):
+            assert text in one.text, text
+
+    on_stage(body, busy())
+
+
+def test_parts_that_come_later_are_policies_schemas_and_ledgers() -> None:
+    async def body(admin: FakeAdmin, browser: Browser) -> None:
+        policies = (await browser.get(f"/topic/policies?{QUERY}")).text
+        assert "retentionTimeInMinutes" in policies
+        assert "namespace or broker" in policies
+        schemas = (await browser.get(f"/topic/schemas?{QUERY}")).text
+        assert schemas.index("Version 1") < schemas.index("Version 0")
+        assert "+    &#34;plain&#34;" in schemas
+        ledgers = (await browser.get(f"/topic/ledgers?{QUERY}")).text
+        assert "100 entries" in ledgers
+        assert "20 entries" in ledgers
+
+    on_stage(body, busy())
+
+
+PAGES = [
+    "topic",
+    "topic/clients",
+    "topic/policies",
+    "topic/schemas",
+    "topic/ledgers",
+    "subscription",
+    "change",
+    "publish",
+]
+
+
+def test_names_and_texts_of_clients_do_nothing() -> None:
+    fields = {"topic": TOPIC, "name": HOSTILE, "kind": "clear", "done": HOSTILE, "payload": HOSTILE}
+
+    async def body(admin: FakeAdmin, browser: Browser) -> None:
+        for path in PAGES:
+            page = await browser.get(f"/{path}?{urlencode(fields)}")
+            assert page.status == 200, page.text
+            assert active_parts(page.text) == [], path
+            assert "<script>alert" not in page.text
+
+    on_stage(body, busy(HOSTILE))
+
+
+def test_a_partitioned_topic_shows_its_partitions() -> None:
+    async def body(admin: FakeAdmin, browser: Browser) -> None:
+        admin.answers["GET", f"{PATH}/partitions"] = {"partitions": 3}
+        stats = admin.answers["GET", f"{PATH}/stats"]
+        admin.answers["GET", f"{PATH}/partitioned-stats"] = {**stats, "partitions": {}}
+        del admin.answers["GET", f"{PATH}/stats"]
+        for path in ("topic", "messages"):
+            assert "orders-partition-2" in (await browser.get(f"/{path}?{QUERY}")).text
+
+    on_stage(body, busy())
+
+
+def test_live_figures_come_as_events_with_the_reason_when_there_are_none() -> None:
+    async def body(admin: FakeAdmin, browser: Browser) -> None:
+        async with browser.session.get(f"{browser.url}/topic/live?{QUERY}") as response:
+            assert response.content_type == "text/event-stream"
+            event = json.loads((await response.content.readuntil(b"\n\n")).removeprefix(b"data: "))
+            assert (event["in"], event["out"], event["backlog"]) == (7, 3, 4321)
+        admin.answers.clear()
+        async with browser.session.get(f"{browser.url}/topic/live?{QUERY}") as response:
+            event = json.loads((await response.content.readuntil(b"\n\n")).removeprefix(b"data: "))
+            assert "/partitions" in event["problem"]
+
+    on_stage(body, busy())
+
+
+def test_a_topic_or_subscription_that_does_not_exist_is_not_found() -> None:
+    async def body(admin: FakeAdmin, browser: Browser) -> None:
+        missing = urlencode({"topic": "persistent://public/default/nosuch"})
+        assert (await browser.get(f"/topic?{missing}")).status == 404
+        assert (await browser.get(f"/messages?{missing}")).status == 404
+        assert (await browser.get(f"/subscription?{QUERY}&name=nosuch")).status == 404
+        assert (await browser.get("/topic?topic=a://b/c/d")).status == 400
+        assert (await browser.get("/topic")).status == 400
+
+    on_stage(body, busy())
