@@ -49,6 +49,7 @@ TREE: Final = {
     "Operate it": [
         "operations",
         "explain",
+        "console",
         "sizing",
         "cluster",
         "bookies",
