@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.setup import ROOT, UV, members, uv_environment
+from tools.setup import ROOT, UV, uv_environment
 
 NOT_OF_THE_COMMAND = ("magnetar_sim-", "magnetar_spark-", "magnetar_testing-")
 """Wheels that magnetar-cli[all] does not need."""
@@ -18,13 +18,10 @@ def build(directory: Path) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("magnetar_*.whl"):
         old.unlink()
-    for member in members():
-        command = [UV, "build", "--wheel", "--quiet", "--out-dir", directory, member]
-        done = subprocess.run(command, env=uv_environment(), stdin=subprocess.DEVNULL, check=False)
-        if done.returncode != 0:
-            sys.exit(
-                f"dist: {member.name} cannot be built (exit code {done.returncode}); see the lines above"
-            )
+    command = [UV, "build", "--all-packages", "--wheel", "--quiet", "--out-dir", directory, ROOT]
+    done = subprocess.run(command, env=uv_environment(), stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        sys.exit(f"dist: wheels cannot be built (exit code {done.returncode}); see the lines above")
     return sorted(directory.glob("magnetar_*.whl"))
 
 

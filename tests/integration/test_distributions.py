@@ -30,7 +30,7 @@ def test_the_wheels_install_into_an_empty_environment(tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAGNETAR"))}
     magnetar = place / "bin" / "magnetar"
     assert "magnetar, version" in _run([magnetar, "--version"], clean)
-    for service in ("standalone", "broker", "bookie", "discovery"):
+    for service in ("standalone", "broker", "bookie", "console", "discovery"):
         assert "\tdefault" in _run([magnetar, service, "--print-config"], clean), service
     loaded = _run([python, "-c", "import magnetar.broker.broker as one; print(one.__file__)"], clean)
     assert loaded.startswith(str(place)), "nothing comes from the clone"
@@ -44,7 +44,7 @@ def _run(command: list[object], environment: dict[str, str]) -> str:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr
