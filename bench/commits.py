@@ -80,7 +80,7 @@ def measure(checkout: Path, settings: dict[str, str], entries: int) -> dict[str,
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.commits", description=__doc__)
     parser.add_argument(
-        "other", type=Path, help="a checkout with its .venv (make setup), of the commit before"
+        "other", type=Path, help="a checkout with its .venv (make setup-tests), of the commit before"
     )
     parser.add_argument("--rounds", type=int, default=6, help="pairs of runs (default 6)")
     parser.add_argument("--entries", type=int, default=100_000, help="entries of each load (default 100,000)")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,9 @@ DEFAULTS: Final = ROOT / "deploy" / "compose.env.example"
 HEALTHY_SECONDS_MAX: Final = 300.0
 COMMAND_SECONDS_MAX: Final = 600.0
 PROFILES: Final = ("grafana", "spark")
-"""Profiles with long-running services; the commands of `tools` end by themselves."""
+"""Profiles with long-running services."""
+COMMANDS: Final = "tools"
+"""Profile of the commands that `docker compose run --rm tools` runs and that end by themselves."""
 ENDING: Final = ("certs",)
 """Services that make something for the others and end."""
 _TAIL_LINES: Final = 40
@@ -231,7 +233,8 @@ def cluster() -> Compose:
 
 def up(compose: Compose) -> None:
     """Build or pull images, start all services, and print their addresses."""
-    have_images(compose.docker, compose.images())
+    # The commands of `tools` are run by hand later: compose would pull an image that is not built here.
+    have_images(compose.docker, replace(compose, profiles=(*compose.profiles, COMMANDS)).images())
     print("compose: starting, each stage when the one before is healthy", flush=True)
     began = time.monotonic()
     compose.up()

@@ -2,9 +2,10 @@
 
 Starts from a bare python3 with the venv module: creates .venv, puts uv into it (pinned with its hashes in
 requirements-uv.txt), installs requirements.txt with hashes, from wheels only, and then the workspace's own
-distributions, editable, with the build back end that uv contains. A stamp holding the digest of all inputs
-makes the second call instant. With an argument, `setup.py bench`, it adds what requirements-bench.txt pins to
-the .venv that is there. Written so that an older Python still gets as far as the message it is owed.
+distributions, editable, with the build back end that uv contains. That is what servers and commands need.
+A stamp holding the digest of all inputs makes the second call instant. With arguments, `setup.py tests`,
+it adds what requirements-tests.txt pins. Written so that an older Python still gets as far as the message
+it is owed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ PYTHON = VENV / "bin" / "python"
 UV = VENV / "bin" / "uv"
 BUILT = ("--no-binary", "pyspark", "--no-build-isolation")
 """PySpark comes as a source package only; it is built with the setuptools that requirements.txt pins."""
+
+IMPORTED = (
+    "import magnetar.cli.servers.commands, magnetar.standalone.run, magnetar.standalone.standalone, uvloop"
+)
+"""What a standalone imports."""
 
 
 def members() -> list[Path]:
@@ -133,6 +139,11 @@ def main() -> None:
         "the workspace's own distributions, editable",
         UV, "pip", "install", "--quiet", "--no-config", "--no-deps", "--offline", "--require-build-hashes",
         *editables, environment=environment,
+    )  # fmt: skip
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    run(
+        "byte code, so that the first start is as fast as later ones",
+        PYTHON, "-c", IMPORTED, environment=environment,
     )  # fmt: skip
     STAMP.write_text(expected)
     print(f"setup: .venv is ready ({time.monotonic() - started:.0f} s)", flush=True)

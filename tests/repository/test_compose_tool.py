@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.repository.test_images import NoRegistry
-from tools import compose
+from tools import compose, docker_ready
 from tools.compose import DEFAULTS, FILE, ROOT, SECURE_FILE, Compose, ComposeFailed, have_images
+from tools.images.docker import DockerUnavailable
 from tools.images.stand_ins import NoStandIn
 from tools.images.targets import image_name, version
 
@@ -51,6 +54,46 @@ def test_images_of_this_tree_are_built_and_those_of_a_registry_of_ones_own_pulle
         have_images(docker, [image_name("bookie"), f"r.example.com/{image_name('broker')}"])  # type: ignore[arg-type]
     assert built == ["bookie"]
     assert docker.pulled == [f"r.example.com/{image_name('broker')}"]
+
+
+def test_make_up_builds_the_image_of_the_commands_too(
+    built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As documented: docker compose run --rm tools. Compose 2 shows services of chosen profiles only."""
+
+    def run(self: Compose, *arguments: str, **_: object) -> str:
+        assert arguments[0] in ("config", "up", "port")
+        services: dict[str, object] = {"broker": {"image": image_name("broker")}}
+        if "tools" in self.profiles:
+            services["tools"] = {"image": image_name("tools"), "profiles": ["tools"]}
+        return json.dumps({"services": services})
+
+    monkeypatch.setattr(Compose, "run", run)
+    monkeypatch.setattr(Compose, "wait_until_healthy", lambda self: None)
+    monkeypatch.setattr(Compose, "containers", lambda self: {})
+    compose.up(Compose(NoRegistry(), ("docker-compose",)))  # type: ignore[arg-type]
+    assert built == ["broker", "tools"]
+
+
+def test_everything_that_is_missing_of_docker_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable() -> None:
+        raise DockerUnavailable("no Docker daemon answers at its usual place")
+
+    monkeypatch.setattr(docker_ready, "Docker", unavailable)
+    monkeypatch.setattr(docker_ready, "compose_command", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        docker_ready.main()
+    assert "no Docker daemon answers" in str(ended.value)
+    assert "neither `docker compose` nor docker-compose is installed" in str(ended.value)
+
+
+def test_what_make_up_needs_is_checked_before_anything_is_installed() -> None:
+    targets = re.search(r"^up: (.*?) ##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert targets is not None
+    assert targets[1].split()[0] == "docker-ready"
+    line = "import sys; sys.modules['yaml'] = sys.modules['packaging'] = None; import tools.docker_ready"
+    done = subprocess.run([sys.executable, "-S", "-c", line], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_user_s_project_has_his_settings_and_that_of_a_test_has_none_of_them() -> None:

@@ -7,8 +7,9 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,13 @@ def pins(path: Path) -> dict[str, str]:
 
 
 def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
-    apart = pins(ROOT / "requirements-spark.txt") | pins(ROOT / "requirements-deploy.txt")
+    apart: dict[str, str] = {}
+    for group in ("cluster", "deploy", "spark", "tests"):
+        apart |= pins(ROOT / f"requirements-{group}.txt")
     pinned = apart | pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
     groups = project(ROOT)["dependency-groups"]
-    lines = [*groups["dev"], *groups["spark"], *groups["deploy"]]
+    lines = [line for group in ("build", "cluster", "deploy", "dev", "spark") for line in groups[group]]
     for room in ROOMS:
         lines += project(room)["project"].get("dependencies", [])
         extras = project(room)["project"].get("optional-dependencies", {})
@@ -136,7 +139,7 @@ def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -
     assert wrong == []
 
 
-@pytest.mark.parametrize("group", ["bench", "deploy", "docs", "spark"])
+@pytest.mark.parametrize("group", ["bench", "cluster", "deploy", "docs", "spark"])
 def test_optional_packages_are_pinned_apart_in_one_version(group: str) -> None:
     apart, always = pins(ROOT / f"requirements-{group}.txt"), pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
@@ -146,6 +149,33 @@ def test_optional_packages_are_pinned_apart_in_one_version(group: str) -> None:
         assert name in ours or requirement.specifier.contains(apart[name]), line
     shared = apart.keys() & always.keys()
     assert {name: apart[name] for name in shared} == {name: always[name] for name in shared}
+
+
+def test_what_running_needs_has_nothing_of_tests_and_little_else() -> None:
+    """`make run` installs requirements.txt: packages of dependency groups stay out of it."""
+    groups = project(ROOT)["dependency-groups"]
+    running = pins(ROOT / "requirements.txt")
+    ours = {canonicalize_name(name_of(room)) for room in ROOMS}
+    needed = {name for room in ROOMS for name in declared(room) | optional(room)}
+    for group in ("bench", "cluster", "deploy", "dev", "docs", "spark"):
+        names = {canonicalize_name(Requirement(line).name) for line in groups[group]}
+        assert not (names - needed - ours) & running.keys(), group
+    wanted = [Requirement(line).name for line in groups["build"]]
+    assert sorted(running.keys() - _needed_by_rooms() - {*wanted}) == []
+
+
+def _needed_by_rooms() -> set[str]:
+    """Everything that the distributions need, with what that needs, as installed."""
+    found: set[str] = set()
+    waiting = {name for room in ROOMS for name in declared(room) | optional(room)}
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        with suppress(PackageNotFoundError):
+            waiting |= {canonicalize_name(Requirement(line).name) for line in requires(name) or []}
+    return found
 
 
 def test_the_uv_that_setup_fetches_contains_the_build_back_end_that_rooms_ask_for() -> None:

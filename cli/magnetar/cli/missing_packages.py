@@ -33,7 +33,7 @@ def not_installed(error: ModuleNotFoundError) -> NotInstalled | None:
         if name in _EXTRAS:
             return NotInstalled(
                 f"{name} is not installed here: run `make setup` in a clone, install "
-                f"magnetar-cli[{_EXTRAS[name]}] from wheels (`uv build --all-packages`), or use the image "
+                f"magnetar-cli[{_EXTRAS[name]}] from wheels (`make dist`), or use the image "
                 "magnetar/tools"
             )
     return None

@@ -91,7 +91,7 @@ def package_directory(needed: Sequence[str] = PACKAGES) -> Path:
         what = "magnetar-spark is" if not places else f"{' and '.join(missing)} of magnetar-spark are"
         raise NoSpark(
             f"{what} not installed in {sys.prefix}: run `make setup-spark` in a clone, or install "
-            "magnetar-spark from wheels (`uv build --all-packages`)"
+            "magnetar-spark from wheels (`make dist`)"
         )
     return Path(places[0])
 
