@@ -347,7 +347,7 @@ final class Transactions {
         Consumer<byte[]> result = consumer(client, output).subscribe();
         Check.equal(Context.texts(Context.take(result, 2)), List.of("committed", "after"), "outputs");
         consumer.redeliverUnacknowledgedMessages();
-        Check.soon(
+        Check.recovered(
                 () -> {
                     Message<byte[]> message = consumer.receive(1, TimeUnit.SECONDS);
                     if (message == null) {
