@@ -24,7 +24,7 @@ from tests.clients.verdicts import NO_TRANSACTIONS, Outcome, Verdict
 
 PROGRAMS_AT_ONCE: Final = 3
 PROGRAM_SECONDS_MAX: Final = 600.0
-"""For one program's scenarios of one kind; each scenario has its own bound of 30 to 180 s."""
+"""For one program's scenarios of one kind; each scenario has its own bound of 30 to 300 s."""
 _STDERR_BYTES: Final = 8_000
 
 

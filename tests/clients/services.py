@@ -139,7 +139,8 @@ def cluster(directory: Path) -> Iterator[Service]:
             bundle = bundle.strip().strip('"')
             path = f"/namespaces/{name.namespace}/{bundle}/unload?destinationBroker={broker_id(other)}"
             reply = Rest(owner.endpoint).call("PUT", path)
-            assert reply.status in {204, 503}, reply  # 503: another program had the bundle moved meanwhile
+            # 412, 503: another program had the bundle moved meanwhile, or is having it moved.
+            assert reply.status in {204, 412, 503}, reply
             return reply.status == 204
 
         def move(topic: str) -> None:

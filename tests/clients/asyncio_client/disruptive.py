@@ -14,7 +14,7 @@ from magnetar.client.errors import ClientError
 from tests.clients.asyncio_client.harness import Scene, expect, expect_equal, until
 
 COUNT = 300
-ENDS_S = 75.0
+ENDS_S = 120.0
 
 
 @dataclass

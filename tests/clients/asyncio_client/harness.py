@@ -22,7 +22,7 @@ from magnetar.client.errors import OperationTimeout, Refused
 from tests.clients.catalogue import BY_NAME
 
 CALM_S: Final = 30.0
-DISRUPTIVE_S: Final = 180.0
+DISRUPTIVE_S: Final = 300.0
 CLOSE_S: Final = 20.0
 RECEIVE_S: Final = 10.0
 SILENCE_S: Final = 0.3

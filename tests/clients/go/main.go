@@ -11,7 +11,7 @@ import (
 
 const (
 	calmBound       = 30 * time.Second
-	disruptiveBound = 180 * time.Second
+	disruptiveBound = 300 * time.Second
 )
 
 // scenario is one row of the catalogue.

@@ -11,7 +11,7 @@ const { setTimeout: sleep } = require('node:timers/promises');
 const Pulsar = require('pulsar-client');
 
 const CALM_SECONDS = 30;
-const DISRUPTIVE_SECONDS = 180;
+const DISRUPTIVE_SECONDS = 300;
 const DISRUPTIVE = ['moved', 'killed'];
 const RECEIVE_MILLISECONDS = 10_000;
 const SILENCE_MILLISECONDS = 300;

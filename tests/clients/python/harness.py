@@ -7,6 +7,7 @@ that to standard error before a client exists, and keeps the descriptor of the p
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -23,7 +24,7 @@ import pulsar
 from tests.clients.catalogue import BY_NAME
 
 CALM_SECONDS = 30.0
-DISRUPTIVE_SECONDS = 180.0
+DISRUPTIVE_SECONDS = 300.0
 RECEIVE_MILLISECONDS = 10_000
 SILENCE_MILLISECONDS = 300
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -85,14 +86,17 @@ class Scene:
         """Create a producer without batches, unless `settings` say otherwise."""
         return self.client.create_producer(self.topic(suffix), **settings)
 
-    def consumer(self, suffix: str = "", subscription: str = "sub", **settings: Any) -> Any:
-        """Subscribe at Earliest, unless `settings` say otherwise."""
+    def consumer(
+        self, suffix: str = "", subscription: str = "sub", *, client: Any = None, **settings: Any
+    ) -> Any:
+        """Subscribe at Earliest, unless `settings` say otherwise; with the scenario's client by default."""
         settings.setdefault("initial_position", EARLIEST)
-        return self.client.subscribe(self.topic(suffix), subscription, **settings)
+        return (client or self.client).subscribe(self.topic(suffix), subscription, **settings)
 
     def close(self) -> None:
         for client in self._clients:
-            client.close()
+            with contextlib.suppress(pulsar.PulsarException):  # The scenario may have closed it.
+                client.close()
 
 
 def expect(holds: bool, otherwise: str) -> None:

@@ -137,6 +137,9 @@ def test_commands_for_unknown_ids_are_ignored_or_refused(endpoint: Endpoint, top
         c.expect_quiet()
         for name in ("unsubscribe", "seek", "getLastMessageId"):
             c.expect_error(c.request(name, consumer_id=9), "MetadataError")
+        asked = c.request("ack", consumer_id=9, ack_type="Cumulative", message_id=[message_id((1, 1))])
+        answer = c.expect("ackResponse", request_id=asked).command
+        assert pb.ServerError.Name(answer.error) == "ServiceNotReady", "it may be moving"
         answer = c.expect(
             "consumerStatsResponse", request_id=c.request("consumerStats", consumer_id=9)
         ).command
@@ -145,7 +148,7 @@ def test_commands_for_unknown_ids_are_ignored_or_refused(endpoint: Endpoint, top
             c.expect("success", request_id=c.request(name, **ids))
         c.send("ping")
         c.expect("pong")
-    assert counter(endpoint, "magnetar_ignored_acks_total", reason="unknown consumer") == before + 2
+    assert counter(endpoint, "magnetar_ignored_acks_total", reason="unknown consumer") == before + 3
 
 
 def test_subscribing_twice_with_one_id_is_one_consumer(endpoint: Endpoint, topic: str) -> None:

@@ -7,6 +7,7 @@ import java.util.function.Supplier;
 /** Assertions of the scenarios. */
 final class Check {
     private static final long SOON_MS = 20_000;
+    private static final long RECOVERED_MS = 120_000;
     private static final long LOOK_EVERY_MS = 50;
 
     private Check() {}
@@ -27,9 +28,18 @@ final class Check {
 
     /** Waits until it holds. */
     static void soon(Callable<Boolean> holds, String otherwise) throws Exception {
-        long end = System.nanoTime() + SOON_MS * 1_000_000;
+        within(SOON_MS, holds, otherwise);
+    }
+
+    /** Waits until it holds after a disruption: the client doubles its pauses while no broker answers. */
+    static void recovered(Callable<Boolean> holds, String otherwise) throws Exception {
+        within(RECOVERED_MS, holds, otherwise);
+    }
+
+    private static void within(long milliseconds, Callable<Boolean> holds, String otherwise) throws Exception {
+        long end = System.nanoTime() + milliseconds * 1_000_000;
         while (!holds.call()) {
-            that(System.nanoTime() < end, () -> otherwise + " after " + SOON_MS + " ms");
+            that(System.nanoTime() < end, () -> otherwise + " after " + milliseconds + " ms");
             Thread.sleep(LOOK_EVERY_MS);
         }
     }

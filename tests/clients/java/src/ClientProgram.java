@@ -22,7 +22,7 @@ public final class ClientProgram {
 
     private static final List<String> DISRUPTIVE = List.of("moved", "killed", "txn-moved", "txn-killed");
     private static final int SECONDS_MAX = 30;
-    private static final int SECONDS_MAX_DISRUPTIVE = 180;
+    private static final int SECONDS_MAX_DISRUPTIVE = 300;
     private static final int SECONDS_MAX_CLOSING = 5;
 
     private ClientProgram() {}

@@ -111,7 +111,7 @@ final class Disruptive {
 
         void await(Set<Integer> wanted) throws Exception {
             try {
-                Check.soon(() -> hasAll(wanted), "");
+                Check.recovered(() -> hasAll(wanted), "");
             } catch (AssertionError late) {
                 Set<Integer> missing = new TreeSet<>(wanted);
                 missing.removeAll(firstArrivals());

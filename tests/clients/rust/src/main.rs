@@ -21,7 +21,7 @@ use world::World;
 type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 const CALM: Duration = Duration::from_secs(30);
-const DISRUPTIVE: Duration = Duration::from_secs(180);
+const DISRUPTIVE: Duration = Duration::from_secs(300);
 
 /// Start a scenario; features that the crate does not have end it at once.
 fn start(name: &str, world: World) -> Running {

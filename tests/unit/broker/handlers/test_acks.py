@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from typing import Any, cast
 
 import pytest
-from magnetar.broker.handlers.acks import IGNORED_ACKS, UNREADABLE_MESSAGES, handle_ack
-from magnetar.broker.handlers.client import Client, OpenConsumer
+from magnetar.broker.handlers.acks import IGNORED_ACKS, UNREADABLE_MESSAGES, handle_ack, handle_ack_group
+from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
 from magnetar.common.errors import DataCorruption
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
+from magnetar.common.wire.events import AckGroup
 from structlog.testing import capture_logs
 
 from tests.unit.broker.handlers.bare_services import bare_services
 from tests.unit.broker.topics.fakes import FakePeer
+from tests.unit.broker.topics.world import ListeningPeer
 
 
 class Clock:
@@ -143,3 +146,46 @@ def test_messages_that_consumers_cannot_read_are_a_line_a_second_and_all_counted
     assert lines[0]["ids"] == [f"1:{number}" for number in range(10)], "a line has an end"
     assert counted._value.get() == before + 51_200
     assert len(subscription.acked) == 51_200, "they are acknowledged all the same"
+
+
+def unknown(command: pb.CommandAck) -> list[Any]:
+    """The answers to an acknowledgement of a consumer that an unload closed a moment ago; it is counted."""
+    client, subscription, _ = consumer()
+    client.peer = peer = ListeningPeer()  # type: ignore[assignment]
+    del client.consumers[1]
+    counted = IGNORED_ACKS.labels("unknown consumer")
+    before = counted._value.get()
+    for handle in (handle_ack, handle_as_group):
+        handle(client, command)
+    assert counted._value.get() == before + 2
+    assert not subscription.acked
+    return [each.ackResponse for each in peer.commands]
+
+
+def handle_as_group(client: Client, command: pb.CommandAck) -> None:
+    request_id = command.request_id if command.HasField("request_id") else None
+    handle_ack_group(client, AckGroup(command.consumer_id, {1: array("I", [1])}, request_id))
+
+
+def test_an_acknowledgement_of_a_consumer_that_is_not_open_is_refused_for_now_if_it_expects_an_answer() -> (
+    None
+):
+    answers = unknown(ack(whole(1), request_id=7))
+    assert [(each.consumer_id, each.request_id, each.error) for each in answers] == [
+        (1, 7, pb.ServiceNotReady)
+    ] * 2
+    # The Go client takes an answer without text for a success.
+    assert all("consumer 1 is not open" in each.message for each in answers)
+    assert not any(each.HasField("txnid_most_bits") for each in answers)
+
+
+def test_an_acknowledgement_of_a_consumer_that_is_not_open_is_ignored_without_a_request_id() -> None:
+    assert unknown(ack(whole(1))) == []
+
+
+def test_an_acknowledgement_of_a_consumer_that_is_being_opened_is_refused_for_now() -> None:
+    client, _, _ = consumer()
+    client.peer = peer = ListeningPeer()  # type: ignore[assignment]
+    client.consumers[1] = Opening()
+    handle_ack(client, ack(whole(1), request_id=7))
+    assert [each.ackResponse.error for each in peer.commands] == [pb.ServiceNotReady]

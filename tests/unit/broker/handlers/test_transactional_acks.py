@@ -221,8 +221,25 @@ def test_commands_of_which_one_is_refused_are_left_to_be_processed_one_by_one() 
     assert not World(enabled=False).ack_together(1)
 
 
-def test_commands_of_an_unknown_consumer_are_ignored() -> None:
+def test_commands_of_a_consumer_that_is_not_open_are_refused_for_now() -> None:
+    """Also where Apache Pulsar is silent: the Java and Go clients would wait for their timeout."""
     world = World()
     world.client.consumers.clear()
-    assert world.ack_together(1)
+    assert world.ack_together(1, 2)
+    world.ack(entry(1), request_id=6)
+    answers = [each.ackResponse for each in world.peer.commands]
+    assert [(each.request_id, each.error) for each in answers] == [
+        (request_id, pb.ServiceNotReady) for request_id in (4, 5, 6)
+    ]
+    assert all(
+        (each.consumer_id, each.txnid_most_bits, each.txnid_least_bits) == (1, 3, 7) for each in answers
+    )
+
+
+def test_without_a_request_id_commands_of_a_consumer_that_is_not_open_are_ignored() -> None:
+    world = World()
+    world.client.consumers.clear()
+    world.ack(entry(1))
+    acks = TransactionalAcks(TxnId(3, 7), 1, {1: array("I", [1])}, [], [b""])
+    assert handle_transactional_acks(world.client, acks)
     assert world.peer.commands == []

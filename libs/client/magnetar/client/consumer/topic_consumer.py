@@ -273,6 +273,10 @@ class TopicConsumer:
     async def acknowledge_in(self, txn: TxnId, message: Message | MessageId, *, cumulative: bool) -> None:
         """Acknowledges in a transaction; returns once the broker holds it. Raises TransactionConflict,
         Refused, ConnectionLost.
+
+        While the topic moves it is retried until the operation timeout, since after an error the transaction
+        can only be aborted. One whose connection ends before its answer is not: it may be stored, and Apache
+        Pulsar refuses a repetition as a conflict.
         """
         message_id = message.id if isinstance(message, Message) else message
         entry = message.entry if isinstance(message, Message) else _entry_of(message)
@@ -290,7 +294,7 @@ class TopicConsumer:
             txnid_most_bits=txn.most,
             txnid_least_bits=txn.least,
         )
-        await self._request(BaseCommand.ACK, ack=command)
+        await self._parts.lookup.patiently(lambda: self._request(BaseCommand.ACK, ack=command))
         if not entry.batch_size:
             self.discard_redelivery(entry.ids[0])
 

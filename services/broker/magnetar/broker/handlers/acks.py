@@ -1,15 +1,22 @@
-"""Acknowledgements and requests for redelivery."""
+"""Acknowledgements and requests for redelivery.
+
+An acknowledgement may name a consumer that is not open: one that an unload of its topic closed while the
+acknowledgement was on its way, or one that is being opened. Its messages come again. If the client waits for
+an answer, it gets an error that it may retry (Apache Pulsar 4.0 does not answer, so that clients wait for
+their timeout).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from magnetar.broker.handlers import transactional_acks
 from magnetar.broker.handlers.client import Client, OpenConsumer
 from magnetar.broker.handlers.message_ids import position_of
-from magnetar.common.errors import MagnetarError, StorageError
+from magnetar.common.errors import MagnetarError, ServiceNotReady, StorageError
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.txn_id import TxnId
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.obs.metrics import REGISTRY, begin_at_zero
 from magnetar.common.wire import commands
@@ -60,7 +67,7 @@ def handle_ack_group(client: Client, acks: AckGroup) -> None:
     """Processes individual acknowledgements of whole entries; responds once they are durable if requested."""
     opened = client.open_consumer(acks.consumer_id)
     if opened is None:
-        IGNORED_ACKS.labels("unknown consumer").inc()
+        _refuse_unknown(client, acks.consumer_id, [] if acks.request_id is None else [acks.request_id])
         return
     opened.consumer.noted_ack()
     for ledger_id, entry_ids in acks.entry_ids.items():
@@ -75,7 +82,7 @@ def handle_transactional_acks(client: Client, acks: TransactionalAcks) -> bool:
     """
     opened = client.open_consumer(acks.consumer_id)
     if opened is None:
-        IGNORED_ACKS.labels("unknown consumer").inc(len(acks.commands))
+        _refuse_unknown(client, acks.consumer_id, acks.request_ids, acks.txn, count=len(acks.commands))
         return True
     return transactional_acks.handle_acks_in_transaction(client, opened, acks)
 
@@ -88,7 +95,8 @@ def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None]
     """
     opened = client.open_consumer(command.consumer_id)
     if opened is None:
-        IGNORED_ACKS.labels("unknown consumer").inc()
+        request_ids = [command.request_id] if command.HasField("request_id") else []
+        _refuse_unknown(client, command.consumer_id, request_ids, _txn_of(command))
         return None
     if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
         return transactional_acks.handle_ack_in_transaction(client, opened, command)
@@ -107,6 +115,28 @@ def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None]
     if command.HasField("request_id"):
         _answer_when_persisted(client, opened, command.request_id)
     return None
+
+
+def _txn_of(command: CommandAck) -> TxnId | None:
+    if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
+        return TxnId(command.txnid_most_bits, command.txnid_least_bits)
+    return None
+
+
+def _refuse_unknown(
+    client: Client, consumer_id: int, request_ids: Sequence[int], txn: TxnId | None = None, *, count: int = 1
+) -> None:
+    """Counts commands that name a consumer that is not open, and answers those that have a request id."""
+    IGNORED_ACKS.labels("unknown consumer").inc(count)
+    if not request_ids:
+        return
+    error = ServiceNotReady(
+        f"consumer {consumer_id} is not open on this connection: its topic may have moved; "
+        "retry once the consumer is connected again"
+    )
+    code, reason = code_of(error), str(error)
+    for request_id in request_ids:
+        client.peer.write(commands.ack_response(consumer_id, request_id, code, reason, txn=txn))
 
 
 def _ack_individual(client: Client, opened: OpenConsumer, command: CommandAck) -> list[MessageIdData]:
