@@ -12,8 +12,9 @@ from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest, Part, attempt_p
 from magnetar.ledger.cold.part_writer import PartInfo, PartWriter
 from magnetar.ledger.cold.rows import rows_of
 from magnetar.ledger.cold.search.chunk_contents import ChunkContents
+from magnetar.ledger.cold.search.cold_objects import ColdObjects
 from magnetar.ledger.cold.search.condition import Condition, SearchedMessage
-from magnetar.ledger.cold.search.ledger_search import ColdObjects, LedgerSearch, Looked, Step
+from magnetar.ledger.cold.search.ledger_search import LedgerSearch, Looked, Step
 from magnetar.ledger.ledger_store import Run
 
 TOPIC = TopicName.parse("persistent://public/default/orders-partition-2")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from magnetar.common.errors import DataCorruption
 from magnetar.common.wire.frame import encode_entry
 from magnetar.common.wire.pulsar_pb2 import LZ4, EncryptionKeys
 from magnetar.ledger.cold.objects import NoSuchObject
+from magnetar.ledger.cold.part_reader import PartReader
 from magnetar.ledger.cold.search.chunk_contents import ChunkContents
+from magnetar.ledger.cold.search.cold_objects import ColdObjects
 from magnetar.ledger.cold.search.condition import Condition, MessagePosition
-from magnetar.ledger.cold.search.ledger_search import ColdObjects, Looked
+from magnetar.ledger.cold.search.ledger_search import Looked
 from magnetar.ledger.ledger_store import RUN_CHUNK, Run
 from magnetar.ledger.payload_codecs import compress
 
@@ -85,14 +89,26 @@ def test_a_key_that_is_anywhere_is_found_by_bloom_filters(objects: ColdObjects) 
     assert missing.row_groups_read <= 2
 
 
-def test_contents_are_read_only_where_narrower_columns_leave_a_row(objects: ColdObjects) -> None:
-    by_text, by_both = Looked(), Looked()
-    assert len(search(objects, Condition(text=b"payload 12"), by_text)) == 111
-    assert by_text.row_groups_read == 15, "no statistics tell what is in contents"
-    condition = Condition(text=b"payload 12", since_ms=TIME_MS + 2_999, until_ms=TIME_MS + 4_000)
-    assert search(objects, condition, by_both) == []
-    assert by_both.row_groups_read == 1
-    assert by_both.bytes_read < by_text.bytes_read / 2
+def test_contents_are_read_only_where_narrower_columns_leave_a_row(
+    objects: ColdObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[str, ...]] = []
+    plainly = PartReader.read_table
+
+    def recorded(reader: PartReader, row_groups: Iterable[int], columns: Sequence[str]) -> Any:
+        read.append(tuple(columns))
+        return plainly(reader, row_groups, columns)
+
+    monkeypatch.setattr(PartReader, "read_table", recorded)
+    looked = Looked()
+    assert len(search(objects, Condition(text=b"payload 12"), looked)) == 111
+    assert looked.row_groups_read == 15, "no statistics tell what is in contents"
+    assert sum("payload" in columns for columns in read) == 15
+    assert sum("producer_name" in columns for columns in read) < 5, "of row groups with a match"
+    read.clear()
+    condition = Condition(text=b"payload 12", properties=(("a", "b"),), since_ms=TIME_MS + 2_999)
+    assert search(objects, condition) == []
+    assert read == [("raw_reason", "publish_time"), ("properties",)]
 
 
 def test_a_search_goes_on_at_the_position_of_any_step(objects: ColdObjects) -> None:

@@ -7,31 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from magnetar.common.errors import DataCorruption
+from magnetar.common.errors import DataCorruption, MagnetarError, UnsupportedFormat
 from magnetar.ledger.cold.layout import MANIFEST_NAME, Manifest, Part
 from magnetar.ledger.cold.object_file import ObjectFile
-from magnetar.ledger.cold.objects import ObjectStore, open_store
+from magnetar.ledger.cold.objects import ObjectStore, ObjectStoreError, open_store
 from magnetar.ledger.cold.part_reader import PartReader
 from magnetar.ledger.cold.search.bloom_filter import may_contain
 from magnetar.ledger.cold.search.chunk_contents import ChunkContents
+from magnetar.ledger.cold.search.cold_objects import ColdObjects
 from magnetar.ledger.cold.search.condition import Condition, MessagePosition, SearchedMessage
 from magnetar.ledger.cold.search.row_groups import PlannedGroup, key_hashes, planned_groups
 from magnetar.ledger.cold.search.row_search import GroupSearch
-
-
-@dataclass(frozen=True, slots=True)
-class ColdObjects:
-    """A ledger's objects, as a broker names them."""
-
-    ledger_id: int
-    location: str
-    path: str
-    """The attempt's directory below the location."""
-    manifest_sha256: bytes
 
 
 @dataclass(slots=True)
@@ -70,6 +60,10 @@ class Step(NamedTuple):
     """Everything before this position was searched."""
 
 
+UNREADABLE: Final = (DataCorruption, ObjectStoreError, UnsupportedFormat)
+"""Errors of single objects, which a search can leave out."""
+
+
 class LedgerSearch:
     """The search in one ledger."""
 
@@ -81,9 +75,12 @@ class LedgerSearch:
         condition: Condition,
         chunks: ChunkContents,
         looked: Looked,
+        *,
+        on_unreadable: Callable[[MagnetarError], None] | None = None,
     ) -> None:
-        """`chunks` and `looked` belong to the search of the whole topic. Makes no request. Raises ConfigError
-        for a location whose package is not installed.
+        """`chunks` and `looked` belong to the search of the whole topic. `on_unreadable` is called with the
+        reason for each object that is left out because it cannot be read; without it the search raises.
+        Makes no request. Raises ConfigError for a location whose package is not installed.
         """
         self._topic = topic
         self._partition = partition
@@ -92,22 +89,37 @@ class LedgerSearch:
         self._chunks = chunks
         self._looked = looked
         self._store: ObjectStore = open_store(objects.location)
+        self._on_unreadable = on_unreadable
         self._hashes = key_hashes(condition) if condition.key is not None else ()
 
     def steps(self) -> Iterator[Step]:
         """Yields a step for each part, and for each few rows with a match. Raises ObjectStoreError and
-        DataCorruption, which name the object.
+        DataCorruption, which name the object, and UnsupportedFormat.
         """
-        manifest = self._manifest()
-        ledger_id = manifest.ledger_id
+        ledger_id = self._objects.ledger_id
+        following = MessagePosition(ledger_id + 1, 0)
+        try:
+            manifest = self._manifest()
+        except UNREADABLE as error:
+            self._leave_out(error)
+            yield Step([], following)
+            return
         first, last = self._condition.entries_in(ledger_id, manifest.last_entry_id)
         self._looked.ledgers += 1
         self._looked.parts += len(manifest.parts)
         for part in manifest.parts:
             if first <= part.last_entry_id and part.first_entry_id <= last:
-                yield from self._in_part(part)
+                try:
+                    yield from self._in_part(part)
+                except UNREADABLE as error:
+                    self._leave_out(error)
             yield Step([], MessagePosition(ledger_id, part.last_entry_id + 1))
-        yield Step([], MessagePosition(ledger_id + 1, -1))
+        yield Step([], following)
+
+    def _leave_out(self, error: MagnetarError) -> None:
+        if self._on_unreadable is None:
+            raise error
+        self._on_unreadable(error)
 
     def _manifest(self) -> Manifest:
         path = f"{self._objects.path}/{MANIFEST_NAME}"
