@@ -281,7 +281,7 @@ def test_a_tail_shows_new_messages_of_several_topics(stored: Stored) -> None:
 
 
 def test_a_tail_decodes_by_the_schema(stored: Stored) -> None:
-    class Order(pulsar.schema.Record):  # type: ignore[name-defined,misc]
+    class Order(pulsar.schema.Record):  # type: ignore[misc]
         total = pulsar.schema.Integer()
 
     topic = "persistent://public/default/decoded"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -163,6 +162,8 @@ def find(
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise click.UsageError("--since is not before --until: no message has such a time")
     target = Target("", "", "json", admin_url, client["access"], timeout_s)
+    infos = topics_of(topic, ask(target, "GET", f"{topic_path(topic)}/internal-info").value)
+    plans = plan_search(infos, condition, at=at, start=start, through_brokers=through_brokers)
 
     def show(message: SearchedMessage) -> None:
         if as_json:
@@ -171,10 +172,6 @@ def find(
             print(message_line(message, chars), flush=True)
 
     async def work(connected: Client, stopped: asyncio.Event) -> int:
-        info = await asyncio.to_thread(_internal_info, target, topic)
-        infos = topics_of(topic, info)
-        plans = plan_search(infos, condition, at=at, start=start, through_brokers=through_brokers)
-        looked = _looked(plans)
         skipped: list[str] = []
         bounds = SearchBounds(
             limit=limit,
@@ -209,6 +206,7 @@ def find(
         return NOT_EVERYTHING if skipped or search.stopped not in ("", LIMIT) else 0
 
     try:
+        looked = _looked(plans)
         run_client(client, work)
     except ModuleNotFoundError as error:
         if (missing := missing_packages(error)) is not None:
@@ -221,11 +219,6 @@ def find(
             f"{error}; leave such objects out with --skip-unreadable, or read through brokers with "
             "--through-brokers"
         ) from error
-
-
-def _internal_info(target: Target, topic: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = ask(target, "GET", f"{topic_path(topic)}/internal-info").value
-    return found
 
 
 async def _position(target: Target, topic: str, path: str) -> MessagePosition:
