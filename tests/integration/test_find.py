@@ -169,12 +169,13 @@ def test_times_choose_ledgers_and_messages(stored: Stored) -> None:
     assert (found, report["objects"]["ledgers"]) == ([], 0), "not even a footer is read"
 
 
-def test_a_search_that_was_ended_goes_on_where_it_stopped(stored: Stored) -> None:
+@pytest.mark.parametrize("limit", [37, OLD + OLDER_BATCHED + RECENT - 5])
+def test_a_search_that_was_ended_goes_on_where_it_stopped(stored: Stored, limit: int) -> None:
     everything, _ = stored.find(TOPIC, "--limit", "0")
     taken: Found = []
     start: list[str] = []
     while True:
-        found, report = stored.find(TOPIC, "--limit", "23", *start)
+        found, report = stored.find(TOPIC, "--limit", str(limit), *start)
         taken += found
         if report["complete"]:
             break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
 from magnetar.ledger.cold.search.condition import MessagePosition, SearchedMessage
@@ -20,7 +20,7 @@ ENCRYPTED: Final = "encrypted"
 
 async def messages_between(
     client: Client, topic: str, first: MessagePosition, last: MessagePosition
-) -> AsyncIterator[SearchedMessage | None]:
+) -> AsyncGenerator[SearchedMessage | None]:
     """Yields the messages of a topic or partition from one position to another, both included, and None while
     nothing arrives. Raises ClientError.
     """
@@ -57,12 +57,16 @@ def searched(message: Message) -> SearchedMessage:
     """Returns a message as searches see it."""
     message_id = message.id
     unreadable = ENCRYPTED if message.encrypted is not None else message.unreadable
+    try:
+        key, key_bytes = message.key, message.key_bytes
+    except ValueError:  # A key that says to be base64 and is not.
+        key = key_bytes = None
     return SearchedMessage(
         topic=message.topic,
         partition=message_id.partition,
         position=MessagePosition(message_id.ledger_id, message_id.entry_id, message_id.batch_index),
-        key=message.key,
-        key_bytes=message.key_bytes,
+        key=key,
+        key_bytes=key_bytes,
         properties=message.properties,
         publish_time_ms=message.publish_time_ms,
         event_time_ms=message.event_time_ms,

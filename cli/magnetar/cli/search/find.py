@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,6 +13,7 @@ from magnetar.cli.admin.broker_options import ADMIN_URL, REQUEST_TIMEOUT
 from magnetar.cli.admin.http_client import ask, topic_path
 from magnetar.cli.admin.target import Target
 from magnetar.cli.client.options import client_options, run_client
+from magnetar.cli.client.waiting import reports_waiting
 from magnetar.cli.option_values import SECONDS, SIZE, TOPIC
 from magnetar.cli.progress import progress_bar
 from magnetar.cli.quantity_text import count_text, duration_text, size_text
@@ -190,10 +192,13 @@ def find(
                 on_unreadable=(lambda error: skipped.append(str(error))) if skip_unreadable else None,
                 advance=advance,
             )
-            for plan in plans:
-                await search.run(plan, lambda path, name=plan.topic: _position(target, name, path))  # type: ignore[misc]
-                if search.stopped:
-                    break
+            with reports_waiting(
+                lambda: f"searching {topic}; {bounds.found} found", progress=lambda: search.entries_done
+            ):
+                for plan in plans:
+                    await search.run(plan, partial(_position, target, plan.topic))
+                    if search.stopped:
+                        break
         report = _report(plans, looked, search, bounds, skipped)
         if as_json:
             print(json.dumps({"report": report}), flush=True)

@@ -118,9 +118,9 @@ def tail(
 
     def shown(message: Message) -> bool:
         found = searched(message)
-        value, decoded = _value(message) if not found.unreadable else (None, None)
         if not condition.matches(found):
             return False
+        value, decoded = _value(message) if not found.unreadable else (None, None)
         if text and text.encode() not in found.payload and text not in (value or ""):
             return False
         if as_json:

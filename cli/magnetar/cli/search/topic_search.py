@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -51,7 +52,9 @@ class TopicSearch:
         self._show = show
         self._on_unreadable = on_unreadable
         self._advance = advance
-        self._entries_done = 0
+        self._entries_before = 0
+        self.entries_done = 0
+        """Entries that were searched, about: of an open ledger the messages count."""
         self.brokers = ReadFromBrokers()
         self.stopped = ""
         """The bound that ended the search; empty: all was searched."""
@@ -68,20 +71,25 @@ class TopicSearch:
                 found = self._in_objects(plan, stretch, chunks)
             else:
                 found = self._in_brokers(plan, stretch, look_up)
-            async for messages, following in found:
-                for message in messages:
-                    self._bounds.found += 1
-                    self._show(message)
-                    if stopped := self._bounds.reached():
-                        self.stopped, self.following = stopped, continuation(message.position)
+            async with aclosing(found):
+                async for messages, following in found:
+                    self._show_until_bound(messages, following)
+                    if self.stopped:
                         return
-                if stopped := self._bounds.reached():
-                    self.stopped, self.following = stopped, following
-                    return
+
+    def _show_until_bound(self, messages: list[SearchedMessage], following: MessagePosition) -> None:
+        for message in messages:
+            self._bounds.found += 1
+            self._show(message)
+            self.stopped = self._bounds.reached()
+            if self.stopped:
+                self.following = continuation(message.position)
+                return
+        self.stopped, self.following = self._bounds.reached(), following
 
     async def _in_objects(
         self, plan: TopicPlan, stretch: ColdStretch, chunks: ChunkContents
-    ) -> AsyncIterator[tuple[list[SearchedMessage], MessagePosition]]:
+    ) -> AsyncGenerator[tuple[list[SearchedMessage], MessagePosition]]:
         from magnetar.ledger.cold.search.ledger_search import LedgerSearch
 
         assert self._looked is not None
@@ -95,45 +103,51 @@ class TopicSearch:
             on_unreadable=self._on_unreadable,
         )
         steps = search.steps()
-        before = self._entries_done
         while (step := await asyncio.to_thread(next, steps, None)) is not None:
             yield step.messages, step.following
             if step.following.ledger_id == stretch.objects.ledger_id:
-                self._advance(before + step.following.entry_id)
-        self._entries_done = before + stretch.entries
-        self._advance(self._entries_done)
+                self._count(step.following.entry_id)
+        self._end_stretch(stretch.entries)
 
     async def _in_brokers(
         self, plan: TopicPlan, stretch: HotStretch, look_up: LookUp
-    ) -> AsyncIterator[tuple[list[SearchedMessage], MessagePosition]]:
+    ) -> AsyncGenerator[tuple[list[SearchedMessage], MessagePosition]]:
         condition = plan.condition
         first, last = await self._ends(plan, stretch, look_up)
-        if first > last:
+        if first[:2] > last[:2]:
             return
         found: list[SearchedMessage] = []
         count = 0
-        async for message in messages_between(self._client, plan.topic, first, last):
-            if message is None:
-                yield found, first
-                found = []
-                continue
-            count += 1
-            first = continuation(message.position)
-            self.brokers.messages += 1
-            self.brokers.bytes_read += len(message.payload)
-            self.brokers.unsearchable += bool(message.unreadable and condition.text)
-            if condition.matches(message):
-                found.append(message)
-            if found or count % MESSAGES_AT_ONCE == 0:
-                yield found, first
-                found = []
-                self._advance(self._entries_done + min(count, stretch.entries))
-            until = None if condition.by_event_time else condition.until_ms
-            if until is not None and message.publish_time_ms > until + TIME_SLACK_MS:
-                break
+        async with aclosing(messages_between(self._client, plan.topic, first, last)) as messages:
+            async for message in messages:
+                if message is None:
+                    yield found, first
+                    found = []
+                    continue
+                count += 1
+                first = continuation(message.position)
+                self.brokers.messages += 1
+                self.brokers.bytes_read += len(message.payload)
+                self.brokers.unsearchable += bool(message.unreadable and condition.text)
+                if condition.matches(message):
+                    found.append(message)
+                if found or count % MESSAGES_AT_ONCE == 0:
+                    yield found, first
+                    found = []
+                    self._count(count)
+                until = None if condition.by_event_time else condition.until_ms
+                if until is not None and message.publish_time_ms > until + TIME_SLACK_MS:
+                    break
         yield found, MessagePosition(last.ledger_id, last.entry_id + 1)
-        self._entries_done += stretch.entries
-        self._advance(self._entries_done)
+        self._end_stretch(stretch.entries)
+
+    def _count(self, entries: int) -> None:
+        self.entries_done = self._entries_before + entries
+        self._advance(self.entries_done)
+
+    def _end_stretch(self, entries: int) -> None:
+        self._entries_before += entries
+        self._count(0)
 
     async def _ends(
         self, plan: TopicPlan, stretch: HotStretch, look_up: LookUp
