@@ -90,6 +90,13 @@ def explain() -> click.Command:
 
 
 @main.lazily
+def find() -> click.Command:
+    from magnetar.cli.search.find import find
+
+    return find
+
+
+@main.lazily
 def offload() -> click.Command:
     from magnetar.cli.jobs.offload import offload
 
@@ -122,3 +129,10 @@ def tokens() -> click.Command:
     from magnetar.cli.tokens import tokens
 
     return tokens
+
+
+@main.lazily
+def topics() -> click.Command:
+    from magnetar.cli.search.topics import topics
+
+    return topics

@@ -20,7 +20,7 @@ __all__ = ["broker"]
     ("given", "suggested"),
     [
         ("prodce", "produce"),
-        ("topics", "admin topics"),
+        ("namespaces", "admin namespaces"),
         ("standalon", "standalone"),
         ("admin topcs", "topics"),
     ],

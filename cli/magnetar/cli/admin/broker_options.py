@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+ADMIN_URL: Final = click.option(
+    "--admin-url",
+    envvar="MAGNETAR_ADMIN_URL",
+    default="http://localhost:8080",
+    show_default=True,
+    metavar="URL",
+    help="HTTP URL of a broker, for tenants, namespaces and topics; also from MAGNETAR_ADMIN_URL.",
+)
+
+REQUEST_TIMEOUT: Final = click.option(
+    "--request-timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    help="Timeout of a request to a broker, in seconds.",
+)
 
 
 def broker_options(command: F) -> F:
@@ -16,15 +35,7 @@ def broker_options(command: F) -> F:
     """
     for option in reversed(
         (
-            click.option(
-                "--admin-url",
-                envvar="MAGNETAR_ADMIN_URL",
-                default="http://localhost:8080",
-                show_default=True,
-                metavar="URL",
-                help="HTTP URL of a broker, for tenants, namespaces and topics; also from "
-                "MAGNETAR_ADMIN_URL.",
-            ),
+            ADMIN_URL,
             click.option(
                 "--output",
                 type=click.Choice(["auto", "table", "plain", "json"]),
@@ -38,14 +49,7 @@ def broker_options(command: F) -> F:
                 is_flag=True,
                 help="Same as --output json; accepted anywhere on the line.",
             ),
-            click.option(
-                "--request-timeout",
-                "timeout_s",
-                type=click.FloatRange(min=0.1),
-                default=60.0,
-                show_default=True,
-                help="Timeout of a request to a broker, in seconds.",
-            ),
+            REQUEST_TIMEOUT,
         )
     ):
         command = option(command)

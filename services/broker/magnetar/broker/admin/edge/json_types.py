@@ -409,7 +409,12 @@ OBJECTS: Final[Mapping[str, str]] = {
         "maxResourceUsage:double loadReportType:String"
     ),
     "StoredLedger": (
-        "ledgerId:long entries:long size:long timestamp:long isOffloaded:boolean offloadedContextUuid:String"
+        "ledgerId:long entries:long size:long timestamp:long isOffloaded:boolean offloadedContextUuid:String "
+        "offloadedTo:OffloadedObjects"
+    ),
+    "OffloadedObjects": (
+        "location:String path:String manifestSha256:String objectBytes:long openedTimestamp:long "
+        "maxPublishTimestamp:long"
     ),
     "PositionInfo": "ledgerId:long entryId:long",
     "PositionRange": "from:PositionInfo to:PositionInfo",

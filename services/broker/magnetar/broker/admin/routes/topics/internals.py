@@ -68,10 +68,25 @@ def _ledger(span: LedgerSpan) -> dict[str, Any]:
 
 
 def _offloaded(span: LedgerSpan) -> dict[str, Any]:
-    """Returns the offload state; the attempt id takes the place of Pulsar's uuid."""
-    if span.offload is None or not span.offload.complete:
+    """Returns the offload state; the attempt id takes the place of Pulsar's uuid.
+
+    `offloadedTo` has what a reader of the objects needs beside the store's credentials.
+    """
+    offload = span.offload
+    if offload is None or not offload.complete:
         return {"isOffloaded": False}
-    return {"isOffloaded": True, "offloadedContextUuid": str(UUID(bytes=span.offload.attempt))}
+    return {
+        "isOffloaded": True,
+        "offloadedContextUuid": str(UUID(bytes=offload.attempt)),
+        "offloadedTo": {
+            "location": offload.location,
+            "path": offload.path,
+            "manifestSha256": offload.manifest_sha256.hex(),
+            "objectBytes": offload.object_bytes,
+            "openedTimestamp": span.opened_ms,
+            "maxPublishTimestamp": span.max_publish_time_ms,
+        },
+    }
 
 
 def _cursor(cursor: Cursor, records: Position | None) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Commands that look for messages: `magnetar find` and `magnetar topics tail`."""
