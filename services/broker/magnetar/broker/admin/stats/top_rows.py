@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
+from magnetar.broker.bookie_racks import BookieStatus
 from magnetar.broker.metrics.views import SubscriptionView, TopicView
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
@@ -90,12 +91,14 @@ SUBSCRIPTION: Final[SubscriptionColumns] = {
 
 NAMESPACE: Final = ("namespace", "topics", *SUMS)
 BROKER: Final = ("broker", "topics", *SUMS)
+BOOKIE: Final = ("bookie", "state", "rack", "address", "freeBytes", "startedMs", "ledgersToMove")
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "topics": tuple(TOPIC),
     "subscriptions": tuple(SUBSCRIPTION),
     "namespaces": NAMESPACE,
     "brokers": BROKER,
+    "bookies": BOOKIE,
 }
 """Columns that sort, by the kind of rows."""
 
@@ -104,6 +107,7 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "subscriptions": ("topic", "subscription"),
     "namespaces": ("namespace",),
     "brokers": ("broker",),
+    "bookies": ("bookie",),
 }
 """Members that together identify a row, by the kind of rows."""
 
@@ -117,6 +121,19 @@ def subscription_row(topic: TopicView, name: str, its: SubscriptionView, broker:
     """Returns all columns of a subscription. `broker` is the id of its broker."""
     row = {column: figure(topic, name, its) for column, figure in SUBSCRIPTION.items()}
     return {**row, "broker": broker}
+
+
+def bookie_row(its: BookieStatus) -> dict[str, Any]:
+    """Returns all columns of a bookie."""
+    return {
+        "bookie": its.bookie_id,
+        "state": its.state,
+        "rack": its.rack,
+        "address": its.address,
+        "freeBytes": its.free_bytes,
+        "startedMs": its.started_ms,
+        "ledgersToMove": its.ledgers_to_move,
+    }
 
 
 async def held_up(topic: TopicView, its: SubscriptionView) -> dict[str, Any]:

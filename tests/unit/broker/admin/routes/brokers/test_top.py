@@ -12,10 +12,11 @@ from magnetar.broker.admin.edge.call import Call
 from magnetar.broker.admin.edge.peers import PEERS
 from magnetar.broker.admin.routes.brokers import top
 from magnetar.common.errors import ServiceNotReady
+from magnetar.common.metadata.values import BookieCookie, BookieRegistration, Decommission, encode
 from magnetar.common.naming.topic_name import TopicName
 from yarl import URL
 
-from tests.unit.broker.admin.fake_broker import FakeSubscription, FakeTopic
+from tests.unit.broker.admin.fake_broker import KEYS, FakeSubscription, FakeTopic
 from tests.unit.broker.admin.fake_cluster import registration
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def test_a_namespace_shows_its_own_topics_and_nothing_of_the_process(serving: Se
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("of=clients", "of is one of topics, subscriptions, namespaces, brokers"),
+        ("of=clients", "of is one of topics, subscriptions, namespaces, brokers, bookies"),
         ("sort=color", "unknown column 'color': sort of topics is one of topic, subscriptions"),
         ("limit=0", "limit from 1 to 1000"),
         ("limit=1001", "limit from 1 to 1000"),
@@ -188,3 +189,30 @@ def test_a_namespace_on_two_brokers_is_one_row() -> None:
     found, _ = in_a_cluster({"of": "namespaces"}, there)
     (row,) = found["rows"]
     assert (row["topics"], row["producers"], row["msgRateIn"], found["total"]) == (4, 3, 7.0, 1)
+
+
+def test_bookies_have_their_state_and_space(serving: Serving) -> None:
+    async def body(http: Http) -> None:
+        http.root = ROOT
+        assert (await http.ask(f"{TOP}?of=bookies"))["rows"] == []
+        put = http.store.put
+        for name in ("a:1", "b:1", "c:1", "d:1"):
+            await put(KEYS.cookie(name), encode(BookieCookie(bookie_id=name)))
+        for name, read_only in (("a:1", False), ("b:1", True), ("d:1", False), ("e:1", False)):
+            registered = BookieRegistration(address=name, rack="/r", free_bytes=5, read_only=read_only)
+            await put(KEYS.bookie(name), encode(registered))
+        leaving = Decommission(bookie_id="d:1", ledgers=3, audited_ms=9)
+        await put(KEYS.decommission("d:1"), encode(leaving))
+        found = await http.ask(f"{TOP}?of=bookies&ascending=true")
+        assert [
+            (row["bookie"], row["state"], row["freeBytes"], row["ledgersToMove"]) for row in found["rows"]
+        ] == [
+            ("a:1", "up", 5, 0),
+            ("b:1", "read-only", 5, 0),
+            ("c:1", "down", -1, 0),
+            ("d:1", "decommissioning", 5, 3),
+            ("e:1", "decommissioned", 5, 0),
+        ]
+        assert (await http.ask(f"{TOP}?of=bookies&contains=C:"))["total"] == 1
+
+    serving(body)

@@ -1,5 +1,5 @@
-"""Routes of the busiest topics, subscriptions, namespaces and brokers: the first rows by a column, of the
-whole cluster, in one bounded answer.
+"""Routes of the busiest topics, subscriptions, namespaces, brokers and bookies: the first rows by a column,
+of the whole cluster, in one bounded answer.
 
 The called broker asks the others for their first rows and merges them, so a caller needs one address. A
 broker that does not answer in time is named with its error, and the rows of the others are shown.
@@ -29,6 +29,7 @@ from magnetar.broker.admin.stats.top_rows import (
     TOPIC,
     Selection,
     Sums,
+    bookie_row,
     held_up,
     subscription_row,
     topic_row,
@@ -87,7 +88,7 @@ def wanted_of(call: Call, kinds: tuple[str, ...]) -> Wanted:
     kind = query.get("of") or "topics"
     if kind not in kinds:
         raise Refused(412, f"unknown rows {kind[:80]!r}: of is one of {', '.join(kinds)}")
-    sort = query.get("sort") or _DEFAULT_SORT
+    sort = query.get("sort") or ("bookie" if kind == "bookies" else _DEFAULT_SORT)
     if sort not in COLUMNS[kind]:
         raise Refused(
             412, f"unknown column {sort[:80]!r}: sort of {kind} is one of {', '.join(COLUMNS[kind])}"
@@ -124,7 +125,7 @@ async def _of_namespace(call: Call) -> web.Response:
 
 async def _top(call: Call, namespace: NamespaceName | None) -> web.Response:
     wanted = wanted_of(call, _KINDS if namespace is None else _KINDS_OF_NAMESPACE)
-    others = [] if call.flag(_HERE) else await _others(call, namespace)
+    others = [] if call.flag(_HERE) or wanted.kind == "bookies" else await _others(call, namespace)
     (rows, total), *answers = await asyncio.gather(
         _rows_here(call, wanted, namespace), *(_ask(call, each, wanted) for each in others)
     )
@@ -207,6 +208,10 @@ async def _rows_here(
     call: Call, wanted: Wanted, namespace: NamespaceName | None
 ) -> tuple[list[dict[str, Any]], int]:
     """Returns the first rows of this broker, up to the end of the page, and how many there are."""
+    if wanted.kind == "bookies":
+        bookies = [bookie_row(each) for each in await call.broker.bookie_racks.statuses()]
+        rows = [row for row in bookies if wanted.contains in row["bookie"].lower()]
+        return rows, len(rows)
     topics = [
         topic
         for topic in list(call.broker.topics.values())
@@ -288,7 +293,7 @@ async def _subscription_rows(
 
 _QUERY: Final = (
     "of:String=topics",
-    f"sort:String={_DEFAULT_SORT}",
+    "sort:String",
     "ascending:boolean=false",
     "offset:int=0",
     "limit:int=100",
@@ -305,8 +310,8 @@ ROUTES: Final = [
         method="GET",
         path="/admin/magnetar/v1/broker-stats/top",
         handler=_all,
-        summary="Get the first topics, subscriptions, namespaces or brokers of the cluster by a column, "
-        "among loaded topics.",
+        summary="Get the first topics, subscriptions, namespaces, brokers or bookies of the cluster by "
+        "a column, among loaded topics.",
         query=_QUERY,
         answer="Top",
         errors=_ERRORS,
