@@ -122,3 +122,10 @@ def tokens() -> click.Command:
     from magnetar.cli.tokens import tokens
 
     return tokens
+
+
+@main.lazily
+def top() -> click.Command:
+    from magnetar.cli.top.command import top
+
+    return top
