@@ -69,6 +69,13 @@ def consume() -> click.Command:
 
 
 @main.lazily
+def context() -> click.Command:
+    from magnetar.cli.context import context
+
+    return context
+
+
+@main.lazily
 def dev_certs() -> click.Command:
     from magnetar.cli.dev_certs import dev_certs
 

@@ -7,6 +7,7 @@ last rows, and the next one follows.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import ClassVar, Final
@@ -38,6 +39,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
+from textual.worker import Worker, WorkerError
 
 Read = Callable[[Question], Sample]
 """Answers a question. Called in a thread; raises ClickException."""
@@ -123,10 +125,14 @@ class TopApp(App[None]):
         self._took_s = 0.0
         self._paused = False
         self._clock = clock
-        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshing: Worker[None] | None = None
         self._asked = False
         # A key asked for other rows: they are read also while the refresh is paused.
         self._wake = asyncio.Event()
+        # Widgets by name, not by queries: those ask the screen on top, which may be an explanation.
+        self._views, self._title, self._status = Static(id="views"), Static(id="title"), Static(id="status")
+        self._table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=True)
+        self._filter = Input(placeholder="filter by name; Enter applies, empty shows all", id="filter")
         self.question = question
         self.above: list[Question] = []
         """Questions to return to, the outermost first."""
@@ -136,26 +142,26 @@ class TopApp(App[None]):
         # The rows in the table, which the cursor points into.
 
     def compose(self) -> ComposeResult:
-        yield Static(id="views")
-        yield Static(id="title")
-        table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=True)
-        yield table
-        yield Input(placeholder="filter by name; Enter applies, empty shows all", id="filter")
-        yield Static(id="status")
+        yield self._views
+        yield self._title
+        yield self._table
+        yield self._filter
+        yield self._status
         yield Footer()
 
     def on_mount(self) -> None:
         self.theme = "textual-dark"
         self._draw_frame()
-        self.query_one(DataTable).focus()
-        self._refreshing = asyncio.create_task(self._refresh_forever())
+        self._table.focus()
+        self._refreshing = self.run_worker(self._refresh_forever())
         self.set_interval(1.0, self._draw_status)
 
     async def on_unmount(self) -> None:
         """Ends the refresh; a request that is under way ends by itself."""
         if self._refreshing is not None:
             self._refreshing.cancel()
-            await asyncio.wait([self._refreshing])
+            with contextlib.suppress(WorkerError):
+                await self._refreshing.wait()
 
     # Reading
 
@@ -205,8 +211,8 @@ class TopApp(App[None]):
         for number, name in enumerate(TABS, 1):
             chosen = name == self.question.view
             views.append(f" {number} {name} ", style="reverse bold" if chosen else "")
-        self.query_one("#views", Static).update(views)
-        self.query_one("#title", Static).update(Text(title(self.question, self.total, len(self.rows))))
+        self._views.update(views)
+        self._title.update(Text(title(self.question, self.total, len(self.rows))))
         self._draw_status()
 
     def _draw_status(self) -> None:
@@ -218,10 +224,10 @@ class TopApp(App[None]):
             every = pause_s(self._interval_s, self._took_s)
             state = "paused" if self._paused else f"every {every:.3g} s"
             status.append(f"{self._source}  {state}  answer in {self._took_s * 1000:.0f} ms", style="dim")
-        self.query_one("#status", Static).update(status)
+        self._status.update(status)
 
     def _draw_rows(self) -> None:
-        table: DataTable[Text] = self.query_one(DataTable)
+        table = self._table
         selected = self.selected()
         chosen, at = None if selected is None else key_of(self.question, selected), table.cursor_row
         scroll = table.scroll_offset
@@ -248,7 +254,7 @@ class TopApp(App[None]):
 
     def selected(self) -> Row | None:
         """Returns the row under the cursor; None in an empty table."""
-        at = self.query_one(DataTable).cursor_row
+        at = self._table.cursor_row
         return self._drawn[at] if 0 <= at < len(self._drawn) else None
 
     # Keys
@@ -272,7 +278,7 @@ class TopApp(App[None]):
         self._ask(sorted_by(self.question, str(event.column_key.value)))
 
     def action_up(self) -> None:
-        box = self.query_one("#filter", Input)
+        box = self._filter
         if box.has_class("shown"):
             self._close_filter()
         elif self.question.contains:
@@ -299,7 +305,7 @@ class TopApp(App[None]):
         self._wake.set()
 
     def action_filter(self) -> None:
-        box = self.query_one("#filter", Input)
+        box = self._filter
         box.value = self.question.contains
         box.add_class("shown")
         box.focus()
@@ -309,8 +315,8 @@ class TopApp(App[None]):
         self._ask(filtered(self.question, event.value))
 
     def _close_filter(self) -> None:
-        self.query_one("#filter", Input).remove_class("shown")
-        self.query_one(DataTable).focus()
+        self._filter.remove_class("shown")
+        self._table.focus()
 
     def action_explain(self) -> None:
         row = self.selected()
