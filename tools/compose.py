@@ -18,6 +18,7 @@ from typing import Final
 
 import yaml
 
+from tools.cluster_context import write_context
 from tools.deploy_setup import compose_command
 from tools.images.build import ensure
 from tools.images.docker import Docker, DockerFailed, DockerUnavailable
@@ -250,8 +251,14 @@ def up(compose: Compose) -> None:
         doors["admin"] = ("https", "discovery", "8443")
     if "grafana" in compose.profiles:
         doors["Grafana"] = ("http", "grafana", "3000")
-    for what, (scheme, service, port) in doors.items():
-        print(f"  {what + ':':<12}{scheme}://{compose.run('port', service, port).strip()}")
+    urls = {
+        what: f"{scheme}://{compose.run('port', service, port).strip()}"
+        for what, (scheme, service, port) in doors.items()
+    }
+    for what, url in urls.items():
+        print(f"  {what + ':':<12}{url}")
+    if not compose.secure:  # With security on, whoever uses it brings a token and trusts its authority.
+        print(f"  {'context:':<12}{write_context('compose', urls['clients'], urls['admin'])}")
     print("docs/compose.md says more; make down stops all of it")
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
@@ -36,6 +37,7 @@ class MakeCluster:
                 [*command, "--data-dir", str(self.data_dir), *arguments],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
+                env={**os.environ, "XDG_CONFIG_HOME": str(directory / "config")},
                 stdout=printed,
                 stderr=printed,
             )
@@ -96,6 +98,19 @@ def admin(cluster: MakeCluster, *arguments: str) -> str:
     return done.stdout
 
 
+def top(cluster: MakeCluster, *arguments: str) -> Any:
+    """The output of `magnetar top`, with the context that `make cluster` wrote."""
+    done = subprocess.run(
+        [*magnetar_command(), "top", *arguments, "--profile", "local-cluster", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "XDG_CONFIG_HOME": str(cluster.data_dir.parent / "config")},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.mark.full
 def test_one_command_starts_a_cluster_that_clients_reach_through_its_discoveries_and_ctrl_c_stops_it(
     tmp_path: Path,
@@ -115,6 +130,14 @@ def test_one_command_starts_a_cluster_that_clients_reach_through_its_discoveries
         serving = {admin(cluster, "topics", "lookup", topic) for topic in topics}
         assert len(serving) == 3, "each broker serves some"
         assert "everywhere-0" in admin(cluster, "topics", "list", "public/default")
+
+        assert "magnetar context use local-cluster" in cluster.printed
+        brokers = top(cluster, "brokers")
+        assert (len(brokers["rows"]), brokers["unreachable"]) == (3, {})
+        assert {row["state"] for row in top(cluster, "bookies")["rows"]} == {"up"}
+        shown = top(cluster, "topics", "--filter", "everywhere")["rows"]
+        assert {row["topic"] for row in shown} == set(topics)
+        assert {row["broker"] for row in shown} == {row["broker"] for row in brokers["rows"]}
 
         assert cluster.stop() == 0, cluster.printed
         stopped = re.findall(r"^stopped (.*) \(", cluster.printed, re.MULTILINE)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from magnetar.bookie.config import BookieConfig
+from magnetar.cli.client_conf import read_client_conf
 from magnetar.common.config.loader import Loaded, load
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
+from tools.cluster_context import write_context
 from tools.local_cluster.__main__ import arguments, main, settings_by_kind, the_only_one
 from tools.local_cluster.etcd_program import find_etcd
 from tools.local_cluster.plan import FIRST_PORTS, Member, Options, Plan, Ports, make_plan
@@ -151,3 +153,19 @@ def test_the_end_of_a_process_is_told_in_words() -> None:
         "was ended by SIGKILL",
         "was ended by signal 99",
     ]
+
+
+def test_a_context_is_written_and_its_hint_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    made = plan(tmp_path)
+    hint = write_context("local-cluster", made.service_url, made.admin_url)
+    assert hint.startswith("magnetar context use local-cluster ")
+    conf = read_client_conf(tmp_path / "magnetar" / "profiles" / "local-cluster.conf")
+    assert (conf.service_url, conf.admin_url) == (made.service_url, made.admin_url)
+    out = io.StringIO()
+    processes = [Process(member) for member in made.members]
+    Screen(out).overview(made, processes, Path("data/cluster"), context_hint=hint)
+    assert hint in out.getvalue()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    assert write_context("local-cluster", "a", "b").startswith("no context was written: ")

@@ -64,6 +64,8 @@ RULES: Final = (
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}(/storage)?/explain", "L"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/policies/explain", "P"),
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/topics/stats", "Ncp"),
+    ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/top", "Ncp"),
+    ("GET", _OWN + r"/broker-stats/top", "S"),
     ("*", _OWN + r"/orphans", "S"),
 )
 """(methods, pattern of the path, class)"""

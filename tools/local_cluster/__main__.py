@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tools.cluster_context import write_context
 from tools.local_cluster.etcd_program import find_etcd
 from tools.local_cluster.plan import KINDS, Options, make_plan
 from tools.local_cluster.screen import Screen
@@ -175,7 +176,8 @@ def main(argv: Sequence[str]) -> int:
             supervisor = Supervisor(plan, screen, start_again=not options.leave_dead)
 
             def on_ready() -> None:
-                screen.overview(plan, supervisor.processes, data_dir)
+                hint = write_context("local-cluster", plan.service_url, plan.admin_url)
+                screen.overview(plan, supervisor.processes, data_dir, context_hint=hint)
 
             return asyncio.run(run(supervisor, screen, on_ready))
     except (ValueError, OSError) as error:

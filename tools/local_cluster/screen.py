@@ -63,8 +63,10 @@ class Screen:
         """Something that happened while the cluster runs."""
         self.say(f"{_clock()}  {text}")
 
-    def overview(self, plan: Plan, processes: Sequence[Process], data_dir: Path) -> None:
-        """Where everything is, and what to try."""
+    def overview(
+        self, plan: Plan, processes: Sequence[Process], data_dir: Path, *, context_hint: str = ""
+    ) -> None:
+        """Where everything is, and what to try. `context_hint` names the context that was written."""
         rows = [("process", "listens at", "metrics", "pid")]
         for one in processes:
             member = one.member
@@ -97,6 +99,7 @@ class Screen:
             "",
             "  Try, in another terminal:",
             "",
+            *([f"    {context_hint}"] if context_hint else []),
             *(f"    {line}" for line in exports),
             f"    {here} produce greetings -m hello -n 10",
             f"    {here} consume greetings -s me -p Earliest -n 10",

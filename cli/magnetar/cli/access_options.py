@@ -1,8 +1,9 @@
 """Options of commands that reach brokers: credentials, TLS, and the file or profile that has them.
 
 Sources, the first that has a value counts: options; the file of --client-conf or --profile; environment; the
-file of MAGNETAR_CLIENT_CONF or MAGNETAR_PROFILE; defaults. A file named by an option switches the environment
-off, so that a token of one service is never sent to another.
+file of MAGNETAR_CLIENT_CONF or MAGNETAR_PROFILE; the current context; defaults. A file named by an option
+switches the environment off, and a URL or a variable the current context, so that a token of one service is
+never sent to another.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 from click.core import ParameterSource
 from magnetar.cli.client_conf import ClientConf, profile_path, read_client_conf
+from magnetar.cli.contexts import in_effect
 from magnetar.cli.credentials import Credentials, credentials_of
 
 if TYPE_CHECKING:
@@ -106,7 +108,9 @@ class Access:
     allow_insecure: bool = False
     verify_hostname: bool = True
     conf_file: str = ""
-    """The file that --client-conf, --profile or the environment named; empty: none."""
+    """The file that --client-conf, --profile or the environment named, or that of the current context; empty:
+    none.
+    """
 
     @property
     def has_tls_settings(self) -> bool:
@@ -194,7 +198,10 @@ def _conf(context: click.Context, client_conf: str, profile: str) -> tuple[Clien
         return read_client_conf(profile_path(profile)), bool(by_option)
     if client_conf:
         return read_client_conf(Path(client_conf)), bool(by_option)
-    return ClientConf(), False
+    if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in _URLS):
+        return ClientConf(), False
+    path = in_effect()
+    return (ClientConf() if path is None else read_client_conf(path)), False
 
 
 def _chosen(context: click.Context, name: str, given: Any, of_conf: Any, *, by_option: bool) -> Any:

@@ -97,11 +97,21 @@ def read_client_conf(path: Path) -> ClientConf:
     return ClientConf(path=str(path), **texts, **switches)  # type: ignore[arg-type]
 
 
-def profile_path(name: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the file of a profile. Raises UsageError for an invalid name or a missing file."""
-    base = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "magnetar" / "profiles"
+def config_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Returns the directory of the command's own files."""
+    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "magnetar"
+
+
+def check_profile_name(name: str) -> None:
+    """Raises UsageError for an invalid name."""
     if not _PROFILE.fullmatch(name):
         raise click.UsageError(f"invalid profile {name!r}; use letters, digits, '.', '_' and '-'")
+
+
+def profile_path(name: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the file of a profile. Raises UsageError for an invalid name or a missing file."""
+    base = config_directory(environ) / "profiles"
+    check_profile_name(name)
     path = base / f"{name}.conf"
     if not path.is_file():
         others = ", ".join(sorted(each.stem for each in base.glob("*.conf")))

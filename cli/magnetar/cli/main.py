@@ -69,6 +69,13 @@ def consume() -> click.Command:
 
 
 @main.lazily
+def context() -> click.Command:
+    from magnetar.cli.context import context
+
+    return context
+
+
+@main.lazily
 def dev_certs() -> click.Command:
     from magnetar.cli.dev_certs import dev_certs
 
@@ -129,6 +136,13 @@ def tokens() -> click.Command:
     from magnetar.cli.tokens import tokens
 
     return tokens
+
+
+@main.lazily
+def top() -> click.Command:
+    from magnetar.cli.top.command import top
+
+    return top
 
 
 @main.lazily

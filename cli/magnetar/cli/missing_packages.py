@@ -18,6 +18,7 @@ _EXTRAS: Final = {
     "jinja2": "console",
     "jwt": "all",
     "rich": "all",
+    "textual": "all",
 }
 """Extra of this distribution that installs an optional package, by package."""
 

@@ -16,7 +16,7 @@ from magnetar.broker.admin.routes import (
     tenants,
     unsupported,
 )
-from magnetar.broker.admin.routes.brokers import brokers, health
+from magnetar.broker.admin.routes.brokers import brokers, health, top
 from magnetar.broker.admin.routes.brokers import configuration as broker_configuration
 from magnetar.broker.admin.routes.brokers import stats as broker_stats
 from magnetar.broker.admin.routes.clusters import clusters, failure_domains, isolation_policies
@@ -63,6 +63,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *broker_configuration.ROUTES,
         *brokers.LAST,
         *broker_stats.ROUTES,
+        *top.ROUTES,
         *bookies.ROUTES,
         *resource_quotas.ROUTES,
         *tenants.ROUTES,

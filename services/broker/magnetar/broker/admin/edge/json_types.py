@@ -374,6 +374,10 @@ OBJECTS: Final[Mapping[str, str]] = {
         "unackedMessages:long consumerCount:int consumers:List<ExplainedConsumer> "
         "partitions:Map<SubscriptionExplanation>"
     ),
+    "Top": (
+        "broker:String atMs:long of:String sort:String total:int offset:int rows:List<Map> "
+        "unreachable:Map<String>"
+    ),
     "TopicStatsPage": "total:int offset:int topics:Map<TopicStats>",
     "PartitionedTopicStats": (
         "msgRateIn:double msgThroughputIn:double msgRateOut:double msgThroughputOut:double "

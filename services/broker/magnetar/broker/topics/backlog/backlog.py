@@ -99,13 +99,32 @@ class Backlog:
         known = self._oldest
         if known is not None and known[0] == following:
             return known[1]
-        run = self._ledger.read_cached(following, 1, 1)
+        published_ms = await self._publish_time(following)
+        if published_ms is not None:
+            self._oldest = (following, published_ms)
+        return published_ms
+
+    async def publish_time_at(self, position: Position) -> int | None:
+        """As `publish_time_after`, for a position of any subscription: the cached entry stays that of the
+        slowest one. Raises StorageError.
+        """
+        following, known = self._ledger.next_stored(position), self._oldest
+        if following is None:
+            return None
+        if known is not None and known[0] == following:
+            return known[1]
+        return await self._publish_time(following)
+
+    async def _publish_time(self, position: Position) -> int | None:
+        """Returns the publish time of the entry at a position, in ms; None when there is none. Raises
+        StorageError.
+        """
+        run = self._ledger.read_cached(position, 1, 1)
         if run is None:
-            runs = (await self._ledger.read(following, 1, 1, uncommitted=True)).runs
+            runs = (await self._ledger.read(position, 1, 1, uncommitted=True)).runs
             if not runs:
                 return None
             run = runs[0]
-        self._oldest = (following, run.publish_time_ms)
         return run.publish_time_ms
 
     async def earliest_by_subscription(self) -> dict[str, int]:
