@@ -76,6 +76,13 @@ def context() -> click.Command:
 
 
 @main.lazily
+def debug() -> click.Command:
+    from magnetar.cli.debug.command import debug
+
+    return debug
+
+
+@main.lazily
 def dev_certs() -> click.Command:
     from magnetar.cli.dev_certs import dev_certs
 
@@ -94,6 +101,13 @@ def explain() -> click.Command:
     from magnetar.cli.admin.explain import explain
 
     return explain
+
+
+@main.lazily
+def lag() -> click.Command:
+    from magnetar.cli.lag import lag
+
+    return lag
 
 
 @main.lazily

@@ -61,7 +61,12 @@ def play(
 
     async def run() -> None:
         app = TopApp(
-            cluster.read, cluster.explain, question_of(view), interval_s=60.0, source="http://b:8080"
+            cluster.read,
+            cluster.explain,
+            question_of(view),
+            interval_s=interval_s,
+            source="http://b:8080",
+            clock=lambda: 5.0,
         )
         async with app.run_test(size=(140, 30)) as pilot:
             await settled(app, pilot)

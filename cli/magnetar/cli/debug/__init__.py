@@ -1,0 +1,1 @@
+"""`magnetar debug`: what an operator sends along with a question."""
