@@ -80,7 +80,7 @@ def test_consumers_and_explanations_of_the_live_view(rest: Rest, namespace: str)
     consumers = opened(subscriptions, slow)
     assert consumers is not None
     sample = read_sample(target, consumers)
-    assert (sample.total, sample.rows[0]["unackedMessages"]) == (1, 5)
+    assert (sample.total, sample.rows[0]["msgOutCounter"]) == (1, 5)
     place = read_explanation(target, topics, row)
     assert place is not None
     assert "busy, in bundle" in place.heading
