@@ -49,6 +49,8 @@ TREE: Final = {
     "Operate it": [
         "operations",
         "explain",
+        "console",
+        "top",
         "sizing",
         "cluster",
         "bookies",

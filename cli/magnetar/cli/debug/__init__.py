@@ -1,1 +1,1 @@
-"""`magnetar debug`: what an operator sends along with a question."""
+"""`magnetar debug`: collects the state of a cluster for a question about it."""
