@@ -50,6 +50,7 @@ TREE: Final = {
         "operations",
         "explain",
         "console",
+        "top",
         "sizing",
         "cluster",
         "bookies",

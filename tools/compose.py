@@ -257,7 +257,7 @@ def up(compose: Compose) -> None:
     }
     for what, url in urls.items():
         print(f"  {what + ':':<12}{url}")
-    if not compose.secure:  # With security on, whoever uses it brings a token and trusts its authority.
+    if not compose.secure:  # With security on, a context needs a token and an authority of the user.
         print(f"  {'context:':<12}{write_context('compose', urls['clients'], urls['admin'])}")
     print("docs/compose.md says more; make down stops all of it")
 

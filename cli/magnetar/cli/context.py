@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 from magnetar.cli import contexts
@@ -11,6 +12,8 @@ from magnetar.cli.client_conf import ClientConf, profile_path, read_client_conf
 from magnetar.cli.credentials import credentials_of
 
 HIDDEN: Final = "(hidden)"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -21,7 +24,7 @@ def context() -> None:
     """
 
 
-def _option(*names: str, help: str, metavar: str = "FILE") -> Any:
+def _option(*names: str, help: str, metavar: str = "FILE") -> Callable[[Command], Command]:
     return click.option(*names, default="", metavar=metavar, help=help)
 
 

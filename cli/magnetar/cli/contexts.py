@@ -7,7 +7,6 @@ has the name of the current one. Files are private (0600): they may hold credent
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -94,6 +93,8 @@ def remove(name: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 def _write(path: Path, text: str) -> None:
     """Replaces a file as a whole; only its owner can read it."""
+    import tempfile  # takes milliseconds that commands without a change of contexts do not have
+
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")  # mkstemp creates with mode 0600
     try:

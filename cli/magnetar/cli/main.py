@@ -76,6 +76,13 @@ def context() -> click.Command:
 
 
 @main.lazily
+def debug() -> click.Command:
+    from magnetar.cli.debug.command import debug
+
+    return debug
+
+
+@main.lazily
 def dev_certs() -> click.Command:
     from magnetar.cli.dev_certs import dev_certs
 
@@ -101,6 +108,13 @@ def find() -> click.Command:
     from magnetar.cli.search.find import find
 
     return find
+
+
+@main.lazily
+def lag() -> click.Command:
+    from magnetar.cli.lag import lag
+
+    return lag
 
 
 @main.lazily

@@ -167,7 +167,7 @@ TABS: Final = tuple(name for name in VIEWS if name != "consumers")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is shown: a view, the part of the cluster, order, filter and page."""
+    """The rows that are shown: a view, the part of the cluster, order, filter and page."""
 
     view: str = "topics"
     sort: str = "msgRateIn"

@@ -105,7 +105,7 @@ class Backlog:
         return published_ms
 
     async def publish_time_at(self, position: Position) -> int | None:
-        """As `publish_time_after`, for a position of any subscription: the cached entry stays that of the
+        """Returns what `publish_time_after` does, for any subscription: the cached entry stays that of the
         slowest one. Raises StorageError.
         """
         following, known = self._ledger.next_stored(position), self._oldest

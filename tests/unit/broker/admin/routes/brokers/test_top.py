@@ -11,6 +11,7 @@ import pytest
 from magnetar.broker.admin.edge.call import Call
 from magnetar.broker.admin.edge.peers import PEERS
 from magnetar.broker.admin.routes.brokers import top
+from magnetar.broker.admin.stats.top_rows import Sums
 from magnetar.common.errors import ServiceNotReady
 from magnetar.common.metadata.values import BookieCookie, BookieRegistration, Decommission, encode
 from magnetar.common.naming.topic_name import TopicName
@@ -162,7 +163,7 @@ def in_a_cluster(query: dict[str, str], other: dict[str, Any] | Exception) -> An
             query=query, rel_url=URL(f"{ROOT}{TOP}"), app={PEERS: SimpleNamespace(ask=ask)}
         ),
         flag=lambda name: query.get(name) == "true",
-        query_number=lambda name, default: int(query.get(name, default)),
+        query_number=lambda name, default: int(query.get(name) or default),
     )
     answer = asyncio.run(top._top(cast("Call", call), None))
     return json.loads(cast(bytes, cast(Any, answer).body)), asked
@@ -183,7 +184,7 @@ def test_rows_of_other_brokers_are_merged_and_a_broker_that_does_not_answer_is_n
 
 def test_a_namespace_on_two_brokers_is_one_row() -> None:
     there = {
-        "rows": [{"namespace": "acme/demo", "topics": 3, **dict.fromkeys(top.Sums().figures, 2)}],
+        "rows": [{"namespace": "acme/demo", "topics": 3, **dict.fromkeys(Sums().figures, 2)}],
         "total": 1,
     }
     found, _ = in_a_cluster({"of": "namespaces"}, there)

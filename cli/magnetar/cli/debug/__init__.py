@@ -1,0 +1,1 @@
+"""`magnetar debug`: collects the state of a cluster for a question about it."""
