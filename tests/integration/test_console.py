@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from http.cookiejar import CookieJar
+from itertools import pairwise
 from urllib.parse import urlencode
 
 import pulsar
@@ -228,6 +229,27 @@ def test_a_topic_shows_who_is_connected_and_is_found(
     local = topic.rpartition("/")[2]
     assert "1 in total" in browser.page("/topics", namespace="public/default", q=local.upper())
     assert "topic?topic=" in browser.page("/topics", namespace="public/default", show="loaded")
+
+
+def test_the_bundle_of_a_topic_is_on_the_map_and_unloaded(
+    browser: Browser, client: pulsar.Client, rest: Rest, topic: str
+) -> None:
+    producer = client.create_producer(topic)
+    assert "public/default" in browser.page("/brokers")
+    position = rest.get("/namespaces/public/default/bundles")["boundaries"]
+    bundle = next(
+        f"{low}_{high}" for low, high in pairwise(position) if f"{low}_{high}" in browser.page("/brokers")
+    )
+    fields = {"kind": "move-bundle", "namespace": "public/default", "bundle": bundle}
+    assert "Owner" in browser.page("/bundle", namespace="public/default", bundle=bundle)
+    done = browser.confirm("/change", fields, browser.page("/change", **fields))
+    assert "The bundle was unloaded" in done
+    producer.send(b"after the unload")
+
+
+def test_a_standalone_has_no_bookies(browser: Browser) -> None:
+    assert "has no bookies" in browser.page("/bookies")
+    assert "ledgers read" in browser.page("/bookies/ledgers")
 
 
 def test_live_figures_come_as_events(browser: Browser, client: pulsar.Client, topic: str) -> None:

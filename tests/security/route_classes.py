@@ -65,6 +65,7 @@ RULES: Final = (
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/policies/explain", "P"),
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/topics/stats", "Ncp"),
     ("*", _OWN + r"/orphans", "S"),
+    ("GET", _OWN + r"/brokers|" + _OWN + r"/bookies(/ledgers)?", "S"),
 )
 """(methods, pattern of the path, class)"""
 

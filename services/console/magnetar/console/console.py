@@ -4,6 +4,8 @@
     /tenants, /namespaces    what there is
     /topics                  topics of a namespace, searched, in pages
     /topic, /subscription    one of them
+    /brokers, /bundle        brokers with their bundles
+    /bookies                 bookies, recovery
     /messages, /publish      messages of a topic
     /change                  asks, then does it
     /login, /logout
@@ -43,6 +45,8 @@ from magnetar.console.errors import (
 from magnetar.console.live_streams import LiveStreams
 from magnetar.console.message_reading import MessageReading
 from magnetar.console.pages import (
+    bookies,
+    brokers,
     changes,
     directory,
     login,
@@ -61,6 +65,8 @@ View = Callable[[Visit], Awaitable[web.StreamResponse]]
 READS: Final[dict[str, View]] = {
     **overview.READS,
     **directory.READS,
+    **brokers.READS,
+    **bookies.READS,
     **topic.READS,
     **subscription.READS,
     **messages.READS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from magnetar.broker.admin.edge.broker_view import BrokerView
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.routes import (
+    bookie_report,
     bookies,
     entry_filters,
     lookup,
@@ -16,7 +17,7 @@ from magnetar.broker.admin.routes import (
     tenants,
     unsupported,
 )
-from magnetar.broker.admin.routes.brokers import brokers, health
+from magnetar.broker.admin.routes.brokers import brokers, bundle_map, health
 from magnetar.broker.admin.routes.brokers import configuration as broker_configuration
 from magnetar.broker.admin.routes.brokers import stats as broker_stats
 from magnetar.broker.admin.routes.clusters import clusters, failure_domains, isolation_policies
@@ -63,7 +64,9 @@ def routes(broker: BrokerView) -> list[Route]:
         *broker_configuration.ROUTES,
         *brokers.LAST,
         *broker_stats.ROUTES,
+        *bundle_map.ROUTES,
         *bookies.ROUTES,
+        *bookie_report.ROUTES,
         *resource_quotas.ROUTES,
         *tenants.ROUTES,
         *namespace_placement.ROUTES,
