@@ -225,6 +225,8 @@ def test_a_topic_shows_who_is_connected_and_is_found(
     assert re.search(r"127\.0\.0\.1:\d+", page)
     assert "auditor" in browser.page("/subscription", topic=topic, name="audit")
     assert "retentionTimeInMinutes" in browser.page("/topic/policies", topic=topic)
+    assert "No closed ledger" in browser.page("/topic/offload", topic=topic)
+    assert "is offloaded or waits" in browser.page("/offloads", namespace="public/default")
     assert "LedgerOpened" in browser.page("/topic/ledgers", topic=topic)
     local = topic.rpartition("/")[2]
     assert "1 in total" in browser.page("/topics", namespace="public/default", q=local.upper())

@@ -6,6 +6,7 @@
     /topic, /subscription    one of them
     /brokers, /bundle        brokers with their bundles
     /bookies                 bookies, recovery
+    /offloads                offload runs of a namespace
     /messages, /publish      messages of a topic
     /change                  asks, then does it
     /login, /logout
@@ -51,6 +52,7 @@ from magnetar.console.pages import (
     directory,
     login,
     messages,
+    offloads,
     overview,
     static_files,
     subscription,
@@ -67,6 +69,7 @@ READS: Final[dict[str, View]] = {
     **directory.READS,
     **brokers.READS,
     **bookies.READS,
+    **offloads.READS,
     **topic.READS,
     **subscription.READS,
     **messages.READS,

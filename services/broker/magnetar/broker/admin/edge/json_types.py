@@ -90,6 +90,21 @@ OBJECTS: Final[Mapping[str, str]] = {
         "configurationMetadataStoreUrl:String ledgersRootPath:String bookkeeperMetadataServiceUri:String "
         "stateStorageServiceUrl:String"
     ),
+    "OffloadOfTopic": (
+        "topic:String ledgers:int waiting:int running:int failed:int complete:int unreadable:int "
+        "offloadedBytes:long lastCompleted:long error:String"
+    ),
+    "OffloadPage": "topics:List<OffloadOfTopic> read:int next:String",
+    "OffloadOfLedger": (
+        "ledgerId:long entries:long bytes:long closed:long state:String location:String wanted:long "
+        "begun:long heard:long completed:long leftBookies:long objectBytes:long rows:long failures:int "
+        "error:String"
+    ),
+    "TopicOffload": (
+        "topic:String ledgers:int waiting:int running:int failed:int complete:int unreadable:int "
+        "offloadedBytes:long lastCompleted:long error:String "
+        "states:List<OffloadOfLedger>"
+    ),
     "OwnedBundle": (
         "namespace:String bundle:String since:long msgRateIn:double? msgRateOut:double? "
         "msgThroughputIn:double? msgThroughputOut:double? topics:int? producers:int? consumers:int?"
