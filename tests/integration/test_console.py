@@ -247,6 +247,9 @@ def test_the_bundle_of_a_topic_is_on_the_map_and_unloaded(
     done = browser.confirm("/change", fields, browser.page("/change", **fields))
     assert "The bundle was unloaded" in done
     producer.send(b"after the unload")
+    overview = browser.page("/")
+    assert "Latency, publish" in overview
+    assert re.search(r"broker \S+: ready", overview)
 
 
 def test_a_standalone_has_no_bookies(browser: Browser) -> None:

@@ -58,6 +58,7 @@ from magnetar.console.pages import (
     subscription,
     topic,
 )
+from magnetar.console.process_watch import ProcessWatch
 from magnetar.console.visit import Visit
 
 _log = get_logger("magnetar.console")
@@ -98,6 +99,7 @@ class Console:
         self._admin = AdminApi(access)
         self._streams = LiveStreams()
         self._messages = MessageReading(access)
+        self._watch = ProcessWatch(self._admin, access.prometheus_url)
 
     async def close(self) -> None:
         """End live views and connections. Idempotent."""
@@ -133,7 +135,9 @@ class Console:
 
     def _visit(self, request: web.Request, browser: str, form: dict[str, str] | None = None) -> Visit:
         caller = Caller(self._admin, token_of(request))
-        return Visit(request, caller, self._streams, self._messages, self._prefix, browser, form or {})
+        return Visit(
+            request, caller, self._streams, self._messages, self._watch, self._prefix, browser, form or {}
+        )
 
     async def _answer(self, visit: Visit, path: str, *, is_new: bool) -> web.StreamResponse:
         try:

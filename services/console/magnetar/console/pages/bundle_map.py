@@ -43,6 +43,7 @@ class BrokerFigures:
     """A broker with its load, if it reported one, and its bundles, the busiest first."""
 
     broker_id: str
+    http_url: str
     is_leader: bool
     is_draining: bool
     load_age_ms: int | None
@@ -91,6 +92,7 @@ def _broker(row: Mapping[str, Any]) -> BrokerFigures:
     broker_id = str(row["brokerId"])
     return BrokerFigures(
         broker_id,
+        str(row.get("httpUrl") or "").rstrip("/"),
         bool(row.get("leader")),
         bool(row.get("draining")),
         row.get("loadAgeMs"),

@@ -110,7 +110,8 @@ OBJECTS: Final[Mapping[str, str]] = {
         "msgThroughputIn:double? msgThroughputOut:double? topics:int? producers:int? consumers:int?"
     ),
     "BrokerOfMap": (
-        "brokerId:String leader:boolean loadAgeMs:long? draining:boolean cpuPercent:double memoryBytes:long "
+        "brokerId:String httpUrl:String leader:boolean loadAgeMs:long? draining:boolean cpuPercent:double "
+        "memoryBytes:long "
         "memoryBytesMax:long msgRateIn:double msgRateOut:double msgThroughputIn:double "
         "msgThroughputOut:double topics:int producers:int consumers:int bundleCount:int "
         "bundles:List<OwnedBundle>"

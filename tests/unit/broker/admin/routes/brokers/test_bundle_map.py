@@ -54,7 +54,14 @@ def test_owners_are_shown_with_the_load_that_they_reported(serving: Serving) -> 
         first, second = other["bundles"]
         assert (first["bundle"], first["msgRateIn"], first["since"]) == (str(bundles[1]), 40.0, 6)
         assert (second["bundle"], second["msgRateIn"], second["topics"]) == (str(bundles[0]), None, None)
-        assert own == {"brokerId": OWN, "leader": True, "loadAgeMs": None, "bundleCount": 0, "bundles": []}
+        assert own == {
+            "brokerId": OWN,
+            "httpUrl": f"http://{OWN}",
+            "leader": True,
+            "loadAgeMs": None,
+            "bundleCount": 0,
+            "bundles": [],
+        }
 
         limited = json.loads((await http.get(f"{PATH}?limit=1"))[1])["brokers"]
         assert [(each["bundleCount"], len(each["bundles"])) for each in limited] == [(2, 1), (0, 0)]

@@ -62,6 +62,7 @@ async def _all(call: Call, limit: int) -> list[dict[str, Any]]:
     return [
         {
             "brokerId": each.broker_id,
+            "httpUrl": each.addresses.http_url or each.addresses.http_url_tls,
             "leader": leading is not None and leading.id == each.broker_id,
             **_usage(reported.get(each.broker_id)),
             **_listed(by_broker.get(each.broker_id, []), limit),
@@ -133,6 +134,7 @@ async def _sole(call: Call, limit: int) -> list[dict[str, Any]]:
     return [
         {
             "brokerId": broker_id(call),
+            "httpUrl": call.broker.urls.any_http_url,
             "leader": True,
             "loadAgeMs": 0,
             "draining": call.broker.leaving is not None,
