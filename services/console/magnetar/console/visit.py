@@ -15,6 +15,7 @@ from magnetar.console.browser_safety import form_token
 from magnetar.console.errors import BadRequest
 from magnetar.console.live_streams import LiveStreams
 from magnetar.console.message_reading import MessageReading
+from magnetar.console.process_watch import ProcessWatch
 from magnetar.console.rendering import render, static_version
 
 
@@ -26,6 +27,7 @@ class Visit:
     admin: Caller
     streams: LiveStreams
     messages: MessageReading
+    watch: ProcessWatch
     prefix: str
     """Path of the console, before the path of a page; empty at the root."""
     browser: str
@@ -80,6 +82,10 @@ class Visit:
         """Return the answer with a page, or a part of one, made from a template."""
         text = await render(template, {**self._common(), **values})
         return web.Response(text=text, content_type="text/html", status=status)
+
+    async def part(self, template: str, /, **values: Any) -> str:
+        """Return the text of a part of a page, made from a template."""
+        return await render(template, {**self._common(), **values})
 
     def link(self, path: str) -> str:
         """Return the path of a page as browsers see it."""
