@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from http.cookiejar import CookieJar
+from itertools import pairwise
 from urllib.parse import urlencode
 
 import pulsar
@@ -196,7 +197,8 @@ def test_a_subscription_is_skipped_and_reset_as_the_preview_says(
     assert backlog() == 10
     done = browser.confirm("/change", skip, asked)
     assert "The entries were skipped." in done
-    assert "no consumer is connected" in done
+    assert "no_consumer" in done
+    assert "Entries from the mark-delete position to the end" in done
     assert "<script>alert" not in done
     assert backlog() == 3
 
@@ -217,17 +219,45 @@ def test_a_subscription_is_skipped_and_reset_as_the_preview_says(
 def test_a_topic_shows_who_is_connected_and_is_found(
     browser: Browser, client: pulsar.Client, topic: str
 ) -> None:
-    client.create_producer(topic, producer_name="billing")
+    client.create_producer(topic, producer_name="billing").send(b"one")
     client.subscribe(topic, "audit", consumer_name="auditor")
     page = browser.page("/topic", topic=topic)
     assert "billing" in page
     assert re.search(r"127\.0\.0\.1:\d+", page)
     assert "auditor" in browser.page("/subscription", topic=topic, name="audit")
-    assert "retentionTimeInMinutes" in browser.page("/topic/policies", topic=topic)
+    assert "retention" in browser.page("/topic/policies", topic=topic)
+    assert "sole_broker" in browser.page("/topic/place", topic=topic)
+    assert "open_ledger" in browser.page("/topic/ledgers", topic=topic)
+    assert "No closed ledger" in browser.page("/topic/offload", topic=topic)
+    assert "is offloaded or waits" in browser.page("/offloads", namespace="public/default")
     assert "LedgerOpened" in browser.page("/topic/ledgers", topic=topic)
     local = topic.rpartition("/")[2]
     assert "1 in total" in browser.page("/topics", namespace="public/default", q=local.upper())
     assert "topic?topic=" in browser.page("/topics", namespace="public/default", show="loaded")
+
+
+def test_the_bundle_of_a_topic_is_on_the_map_and_unloaded(
+    browser: Browser, client: pulsar.Client, rest: Rest, topic: str
+) -> None:
+    producer = client.create_producer(topic)
+    assert "public/default" in browser.page("/brokers")
+    position = rest.get("/namespaces/public/default/bundles")["boundaries"]
+    bundle = next(
+        f"{low}_{high}" for low, high in pairwise(position) if f"{low}_{high}" in browser.page("/brokers")
+    )
+    fields = {"kind": "move-bundle", "namespace": "public/default", "bundle": bundle}
+    assert "Owner" in browser.page("/bundle", namespace="public/default", bundle=bundle)
+    done = browser.confirm("/change", fields, browser.page("/change", **fields))
+    assert "The bundle was unloaded" in done
+    producer.send(b"after the unload")
+    overview = browser.page("/")
+    assert "Latency, publish" in overview
+    assert re.search(r"broker \S+: ready", overview)
+
+
+def test_a_standalone_has_no_bookies(browser: Browser) -> None:
+    assert "has no bookies" in browser.page("/bookies")
+    assert "ledgers read" in browser.page("/bookies/ledgers")
 
 
 def test_live_figures_come_as_events(browser: Browser, client: pulsar.Client, topic: str) -> None:

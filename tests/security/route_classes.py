@@ -59,12 +59,14 @@ RULES: Final = (
     ("*", r"/admin/v3/transactions/.*{topic}.*", "L"),
     ("*", r"/admin/v3/transactions/.*", "S"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/clients", "L"),
-    ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/compaction", "A"),
+    ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/(compaction|offload)", "A"),
+    ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/offload", "P"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/explain", "C"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}(/storage)?/explain", "L"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/policies/explain", "P"),
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/topics/stats", "Ncp"),
     ("*", _OWN + r"/orphans", "S"),
+    ("GET", _OWN + r"/brokers|" + _OWN + r"/bookies(/ledgers)?", "S"),
 )
 """(methods, pattern of the path, class)"""
 

@@ -34,6 +34,8 @@ class FakeAdmin:
     """Tokens that are accepted; None: no authentication."""
     seen: list[str | None] = field(default_factory=list)
     """Authorization of each call."""
+    url: str = ""
+    """The URL that it listens on."""
 
     async def handle(self, request: web.Request) -> web.Response:
         authorization = request.headers.get("Authorization")
@@ -48,6 +50,8 @@ class FakeAdmin:
         status, value = found if isinstance(found, tuple) else (200, found)
         if status in (307, 308):
             return web.Response(status=status, headers={"Location": value})
+        if isinstance(value, str) and path in ("/metrics", "/readyz"):
+            return web.Response(status=status, text=value)
         return web.Response(status=status) if value is None else web.json_response(value, status=status)
 
 
@@ -98,15 +102,25 @@ async def _listening(app: web.Application) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def on_stage(body: Callable[[FakeAdmin, Browser], Awaitable[None]], admin: FakeAdmin | None = None) -> None:
-    """Run a test with an admin API, a console and a browser."""
+def on_stage(
+    body: Callable[[FakeAdmin, Browser], Awaitable[None]],
+    admin: FakeAdmin | None = None,
+    *,
+    alerts: bool = False,
+) -> None:
+    """Run a test with an admin API, a console and a browser; `alerts`: the API is also the Prometheus."""
     fake = admin or FakeAdmin()
 
     async def run() -> None:
         api = web.Application()
         api.router.add_route("*", "/{path:.*}", fake.handle)
         async with asyncio.timeout(30), _listening(api) as admin_url:
-            access = ClusterAccess(admin_url=admin_url, service_url="pulsar://127.0.0.1:1")
+            fake.url = admin_url
+            access = ClusterAccess(
+                admin_url=admin_url,
+                service_url="pulsar://127.0.0.1:1",
+                prometheus_url=admin_url if alerts else "",
+            )
             async with _listening(create_app(Console(access))) as url:
                 jar = aiohttp.CookieJar(unsafe=True)  # which means: of addresses without a name too
                 async with aiohttp.ClientSession(cookie_jar=jar) as session:

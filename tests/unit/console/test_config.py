@@ -20,6 +20,7 @@ def test_the_defaults_show_the_standalone_of_this_host_to_this_host() -> None:
         (["webServiceUrl=broker:8080"], "webServiceUrl = 'broker:8080' is not a URL"),
         (["brokerServiceUrl=http://broker"], "brokerServiceUrl = 'http://broker' is not a URL"),
         (["webServicePort="], "both empty"),
+        (["magnetarConsolePrometheusUrl=prometheus:9090"], "is not a URL"),
         (["webServicePortTls=8090"], "both 8090"),
     ],
 )

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import click
-from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.cli.admin.bookie_options import BookieOptions, bookie_options
 from magnetar.cli.admin.metadata_access import with_metadata
 from magnetar.cli.admin.output import Row, show_facts, show_rows, time_text
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.ledger_pages import ledger_pages
 from magnetar.common.metadata.store import ABSENT, MetadataStore, Put
 from magnetar.common.metadata.values import LedgerDecision, LedgerMetadata, decode, encode
 from magnetar.common.obs.logs import configure, get_logger

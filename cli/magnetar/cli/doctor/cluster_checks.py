@@ -9,7 +9,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from magnetar.cli.bookie_states import BookieState
 from magnetar.cli.doctor.findings import Finding, graded
 from magnetar.cli.doctor.probes import (
     CERTIFICATE,
@@ -20,6 +19,7 @@ from magnetar.cli.doctor.probes import (
     Unreachable,
 )
 from magnetar.cli.quantity_text import count_text, ms_text, size_text
+from magnetar.common.cluster.bookie_states import BookieState
 from magnetar.common.errors import ConfigError
 from magnetar.common.metadata.open_store import etcd_endpoints, etcd_tls
 

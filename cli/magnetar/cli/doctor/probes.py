@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from magnetar.cli.access_options import Access
-from magnetar.cli.bookie_states import BookieState, bookie_states
 from magnetar.cli.credentials import NoCredentials
 from magnetar.cli.doctor.served_protocol import served_protocol
 from magnetar.cli.metadata_credentials import metadata_access
 from magnetar.cli.wrong_port import http_problem
+from magnetar.common.cluster.bookie_states import BookieState, bookie_states
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.open_store import open_metadata_store

@@ -28,6 +28,9 @@ CALLS_MAX: Final = 32
 CALL_S: Final = 30.0
 """Time limit of one call with its answer, in seconds."""
 
+FETCH_S: Final = 5.0
+"""Time limit of a fetch outside of the admin API, in seconds."""
+
 CONNECT_S: Final = 5.0
 
 ANSWER_BYTES_MAX: Final = 64 << 20
@@ -88,6 +91,19 @@ class AdminApi:
             if loses_tls or not url.startswith(("https://", "http://")):
                 raise AdminUnreachable(f"the admin API at {self.url} redirects to {url[:200]}: not followed")
         raise AdminUnreachable(f"the admin API at {self.url} redirects more than {REDIRECTS_MAX} times")
+
+    async def fetch(self, url: str) -> tuple[int, str]:
+        """Returns status and text of a URL outside of the admin API, which gets no token; redirects are not
+        followed. Raises AdminUnreachable.
+        """
+        if not url.startswith(("https://", "http://")):
+            raise AdminUnreachable(f"{url[:200]!r} is not a URL of HTTP")
+        try:
+            async with asyncio.timeout(FETCH_S), self._slots:
+                status, answer, _ = await self._exchange("GET", url, None, {})
+        except (TimeoutError, aiohttp.ClientError, ConfigError, OSError) as error:
+            raise AdminUnreachable(f"{url[:200]} does not answer: {_why(error)}") from error
+        return status, answer.decode(errors="replace")
 
     async def _exchange(
         self, method: str, url: str, data: bytes | None, headers: Mapping[str, str]
@@ -167,7 +183,7 @@ def _text(value: object) -> str:
 
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer within {CALL_S:g} s"
+        return "no answer in time"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)[:300] or type(error).__name__

@@ -41,6 +41,6 @@ def schemas_path(name: TopicName) -> str:
     return f"{V2}/schemas/{'/'.join(map(segment, parts))}"
 
 
-def subscription_path(topic: TopicName, subscription: str) -> str:
+def subscription_path(topic: TopicName, subscription: str, root: str = V2) -> str:
     """Path of a subscription; the API requires its name to be encoded twice."""
-    return f"{topic_path(topic)}/subscription/{segment(segment(subscription))}"
+    return f"{topic_path(topic, root)}/subscription/{segment(segment(subscription))}"

@@ -16,3 +16,5 @@ class ClusterAccess:
     service_url: str
     """Service URL for clients, pulsar:// or pulsar+ssl://."""
     tls: ClientFiles = field(default_factory=ClientFiles)
+    prometheus_url: str = ""
+    """URL of a Prometheus with Magnetar's alerts; empty: alerts are not shown."""

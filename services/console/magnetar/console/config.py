@@ -82,10 +82,21 @@ class ClusterConfig:
         "Check that the cluster's certificates have the names that it is reached by.",
         key="tlsHostnameVerificationEnabled",
     )
+    prometheus_url: str = setting(
+        "",
+        "URL of the Prometheus that evaluates Magnetar's alerts, such as http://prometheus:9090: the "
+        "overview shows those that fire. Empty: none.",
+        key="magnetarConsolePrometheusUrl",
+    )
 
     def access(self) -> ClusterAccess:
         files = ClientFiles(trust_certs=self.trust_certs_file, verify_hostname=self.verify_hostname)
-        return ClusterAccess(admin_url=self.admin_url, service_url=self.service_url, tls=files)
+        return ClusterAccess(
+            admin_url=self.admin_url,
+            service_url=self.service_url,
+            tls=files,
+            prometheus_url=self.prometheus_url,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +124,11 @@ class ConsoleConfig:
         ):
             if not _is_url(url, schemes):
                 found.append(f"{key} = {url!r} is not a URL; write it as {schemes[0]}://HOST:PORT")
+        prometheus = self.cluster.prometheus_url
+        if prometheus and not _is_url(prometheus, ("http", "https")):
+            found.append(
+                f"magnetarConsolePrometheusUrl = {prometheus!r} is not a URL; write it as http://HOST:PORT"
+            )
         ports = list(self.listener.ports.values())
         if not ports:
             found.append("webServicePort and webServicePortTls are both empty: give one of them")

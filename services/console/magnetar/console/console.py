@@ -4,6 +4,9 @@
     /tenants, /namespaces    what there is
     /topics                  topics of a namespace, searched, in pages
     /topic, /subscription    one of them
+    /brokers, /bundle        brokers with their bundles
+    /bookies                 bookies, recovery
+    /offloads                offload runs of a namespace
     /messages, /publish      messages of a topic
     /change                  asks, then does it
     /login, /logout
@@ -43,15 +46,19 @@ from magnetar.console.errors import (
 from magnetar.console.live_streams import LiveStreams
 from magnetar.console.message_reading import MessageReading
 from magnetar.console.pages import (
+    bookies,
+    brokers,
     changes,
     directory,
     login,
     messages,
+    offloads,
     overview,
     static_files,
     subscription,
     topic,
 )
+from magnetar.console.process_watch import ProcessWatch
 from magnetar.console.visit import Visit
 
 _log = get_logger("magnetar.console")
@@ -61,6 +68,9 @@ View = Callable[[Visit], Awaitable[web.StreamResponse]]
 READS: Final[dict[str, View]] = {
     **overview.READS,
     **directory.READS,
+    **brokers.READS,
+    **bookies.READS,
+    **offloads.READS,
     **topic.READS,
     **subscription.READS,
     **messages.READS,
@@ -89,6 +99,7 @@ class Console:
         self._admin = AdminApi(access)
         self._streams = LiveStreams()
         self._messages = MessageReading(access)
+        self._watch = ProcessWatch(self._admin, access.prometheus_url)
 
     async def close(self) -> None:
         """End live views and connections. Idempotent."""
@@ -124,7 +135,9 @@ class Console:
 
     def _visit(self, request: web.Request, browser: str, form: dict[str, str] | None = None) -> Visit:
         caller = Caller(self._admin, token_of(request))
-        return Visit(request, caller, self._streams, self._messages, self._prefix, browser, form or {})
+        return Visit(
+            request, caller, self._streams, self._messages, self._watch, self._prefix, browser, form or {}
+        )
 
     async def _answer(self, visit: Visit, path: str, *, is_new: bool) -> web.StreamResponse:
         try:

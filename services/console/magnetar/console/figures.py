@@ -37,6 +37,13 @@ def rate_text(number: float | None) -> str:
     return count_text(number) if number < 1_000_000 else _scaled(number, 1000, _COUNTS)
 
 
+def latency_text(ms: float) -> str:
+    """Return milliseconds with three digits, from a second on in seconds."""
+    if ms >= 1000:
+        return f"{ms / 1000:.3g} s"
+    return f"{ms:.3g} ms"
+
+
 def age_text(seconds: float | None) -> str:
     """Return an age in its largest unit; "-" for a negative one, which stands for unknown."""
     if seconds is None or seconds < 0:

@@ -38,6 +38,7 @@ def environment() -> Environment:
         "age": figures.age_text,
         "bytes": figures.byte_text,
         "count": figures.count_text,
+        "latency": figures.latency_text,
         "rate": figures.rate_text,
         "time": figures.time_text,
         "pretty": pretty,

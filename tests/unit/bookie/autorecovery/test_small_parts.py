@@ -7,7 +7,6 @@ import random
 from itertools import pairwise
 
 import pytest
-from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.bookie.autorecovery.lost_bookies import LostBookies
 from magnetar.bookie.autorecovery.prefix_view import PrefixView
 from magnetar.bookie.autorecovery.repair_queue import REST_MAX_S, RepairQueue
@@ -15,6 +14,7 @@ from magnetar.bookie.autorecovery.replication_marks import merge_mark, remove_ma
 from magnetar.bookie.autorecovery.session_holder import SessionHolder
 from magnetar.bookie.autorecovery.throttle import Throttle
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.ledger_pages import ledger_pages
 from magnetar.common.metadata.store import Delete, Put
 from magnetar.common.metadata.values import (
     Counter,

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from magnetar.cli.access_options import Access
-from magnetar.cli.bookie_states import BookieState
 from magnetar.cli.credentials import credentials_of
 from magnetar.cli.doctor.cluster_checks import etcd_findings
 from magnetar.cli.doctor.command import examine
@@ -26,6 +25,7 @@ from magnetar.cli.doctor.probes import (
     Unreachable,
 )
 from magnetar.cli.main import main
+from magnetar.common.cluster.bookie_states import BookieState
 from magnetar.common.metadata.values import BookieRegistration
 
 TOPIC = "persistent://public/default/magnetar-doctor"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from tests.unit.console.pages.test_changes import INTERNAL, PATH, TOPIC
 from tests.unit.console.stage import HOSTILE, Browser, FakeAdmin, active_parts, on_stage
 
 SCHEMAS = "/admin/v2/schemas/public/default/orders/schemas"
 QUERY = urlencode({"topic": TOPIC})
+OWN = PATH.replace("/admin/v2", "/admin/magnetar/v1")
+
+
+def _policy(name: str, level: str = "broker", value: object = None) -> dict[str, Any]:
+    return {"name": name, "level": level, "value": value, "withoutTopic": None, "withoutNamespace": "else"}
 
 
 def busy(text: str = "plain") -> FakeAdmin:
@@ -36,6 +41,22 @@ def busy(text: str = "plain") -> FakeAdmin:
         **INTERNAL,
         "cursors": {text: {"markDeletePosition": "8:9", "individuallyDeletedMessages": text}},
     }
+    reason = {
+        "code": "no_permits",
+        "text": f"because {text}",
+        "next": f"do {text}",
+        "stops": True,
+        "since": "2026-01-01T00:00:00.000Z",
+        "data": {"consumer": text, text: 7},
+    }
+    kept = {
+        "ledgerId": 3,
+        "bytes": 1000,
+        "copies": ["bookies"],
+        "code": "retention",
+        "text": text,
+        "next": text,
+    }
     schemas = [
         {"version": 0, "type": "JSON", "timestamp": 1, "data": '{"fields": []}'},
         {"version": 1, "type": "JSON", "timestamp": 2, "data": json.dumps({"fields": [text]})},
@@ -44,8 +65,17 @@ def busy(text: str = "plain") -> FakeAdmin:
         ("GET", f"{PATH}/partitions"): {"partitions": 0},
         ("GET", f"{PATH}/stats"): stats,
         ("GET", f"{PATH}/internalStats"): internal,
-        ("GET", f"{PATH}/retention"): {"retentionTimeInMinutes": 5, "text": text},
-        ("GET", f"{PATH}/messageTTL"): None,
+        ("GET", f"{OWN}/policies/explain"): {
+            "policies": [_policy("retention", "namespace", text), _policy(text)]
+        },
+        ("GET", f"{OWN}/storage/explain"): {"bytesByCode": {"retention": 1000, text: 5}, "ledgers": [kept]},
+        ("GET", f"{OWN}/explain"): {"bundle": text, "broker": text, "reasons": [reason], "moves": [reason]},
+        ("GET", f"{OWN}/subscription/{quote(quote(text, safe=''), safe='')}/explain"): {
+            "topic": TOPIC,
+            "moves": False,
+            "reasons": [reason, {**reason, "stops": False}],
+            "backlog": 5,
+        },
         ("GET", SCHEMAS): {"getSchemaResponses": schemas},
     }
     return FakeAdmin(answers)
@@ -58,7 +88,7 @@ def test_a_topic_shows_its_clients_and_why_nothing_is_dispatched() -> None:
         for text in ("10.0.0.7:4711", "4,321", "why plain", "3.0 MiB", "Shared"):
             assert text in page.text, text
         one = await browser.get(f"/subscription?{urlencode({'topic': TOPIC, 'name': 'plain'})}")
-        for text in ("990", "17", "why plain", "8:9"):
+        for text in ("990", "17", "8:9", "no_permits", "because plain", "do plain", "in part", "plain 7"):
             assert text in one.text, text
 
     on_stage(body, busy())
@@ -67,14 +97,21 @@ def test_a_topic_shows_its_clients_and_why_nothing_is_dispatched() -> None:
 def test_parts_that_come_later_are_policies_schemas_and_ledgers() -> None:
     async def body(admin: FakeAdmin, browser: Browser) -> None:
         policies = (await browser.get(f"/topic/policies?{QUERY}")).text
-        assert "retentionTimeInMinutes" in policies
-        assert "namespace or broker" in policies
+        assert policies.index("retention") < policies.index(">plain<"), "the broker's own come last"
+        assert "&#34;else&#34;" in policies
+        place = (await browser.get(f"/topic/place?{QUERY}")).text
+        assert "because plain" in place
         schemas = (await browser.get(f"/topic/schemas?{QUERY}")).text
         assert schemas.index("Version 1") < schemas.index("Version 0")
         assert "+    &#34;plain&#34;" in schemas
         ledgers = (await browser.get(f"/topic/ledgers?{QUERY}")).text
         assert "100 entries" in ledgers
         assert "20 entries" in ledgers
+        assert "retention: 1000 B" in ledgers
+        for name in ("policies/explain", "storage/explain", "explain"):
+            admin.answers["GET", f"{OWN}/{name}"] = (403, {"reason": "needs an administrator"})
+        for path in ("policies", "place", "ledgers"):
+            assert "needs an administrator" in (await browser.get(f"/topic/{path}?{QUERY}")).text
 
     on_stage(body, busy())
 
@@ -85,7 +122,9 @@ PAGES = [
     "topic/policies",
     "topic/schemas",
     "topic/ledgers",
+    "topic/place",
     "subscription",
+    "subscription/explain",
     "change",
     "publish",
 ]
@@ -102,6 +141,26 @@ def test_names_and_texts_of_clients_do_nothing() -> None:
             assert "<script>alert" not in page.text
 
     on_stage(body, busy(HOSTILE))
+
+
+def test_partitions_that_stand_still_are_explained_first() -> None:
+    reason = {"code": "no_consumer", "text": "none", "next": "connect", "stops": True, "since": None, "data": {}}
+
+    async def body(admin: FakeAdmin, browser: Browser) -> None:
+        path = f"{OWN}/subscription/plain/explain"
+        admin.answers["GET", path] = {
+            "partitions": {
+                f"{TOPIC}-partition-0": {"moves": True, "reasons": [], "backlog": 50},
+                f"{TOPIC}-partition-1": {"moves": False, "reasons": [reason], "backlog": 1},
+            }
+        }
+        query = urlencode({"topic": TOPIC, "name": "plain"})
+        page = (await browser.get(f"/subscription/explain?{query}", {"HX-Request": "true"})).text
+        assert page.index("partition-1</a>") < page.index("partition-0</a>")
+        admin.answers["GET", path] = (401, {"reason": "may not consume"})
+        assert "may not consume" in (await browser.get(f"/subscription?{query}")).text
+
+    on_stage(body, busy())
 
 
 def test_a_partitioned_topic_shows_its_partitions() -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 from magnetar.bookie.autorecovery.fragments import open_fragment, settled_fragments, striping_of
-from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.cli.admin.metadata_access import with_metadata
 from magnetar.cli.admin.output import Row, show_facts, show_rows, time_text
-from magnetar.cli.bookie_states import bookie_states
+from magnetar.common.cluster.bookie_states import bookie_states
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.ledger_pages import ledger_pages
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import Leader, LedgerMetadata, UnderReplicated, decode
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable
+from typing import Final, Protocol
 
 from magnetar.common.obs.metrics import REGISTRY
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -20,16 +20,23 @@ PlatformCollector(registry=_PROCESS)
 GCCollector(registry=_PROCESS)
 
 
-def process_page(cluster: str | None = None) -> bytes:
+class _Source(Protocol):
+    def collect(self) -> Iterable[Metric]: ...
+
+
+def process_page(cluster: str | None = None, names: Collection[str] = ()) -> bytes:
     """Returns process, interpreter and REGISTRY metrics as a page.
 
-    With a `cluster`, every sample gets it as a label, as on a broker's page.
+    With a `cluster`, every sample gets it as a label, as on a broker's page. With `names`, only
+    samples of REGISTRY with these names.
     """
-    registries = _PROCESS, REGISTRY
-    return b"".join(generate_latest(each if cluster is None else _of(each, cluster)) for each in registries)
+    sources: tuple[_Source, ...] = (_PROCESS, REGISTRY)
+    if names:
+        sources = (REGISTRY.restricted_registry(names),)
+    return b"".join(generate_latest(each if cluster is None else _of(each, cluster)) for each in sources)
 
 
-def _of(registry: CollectorRegistry, cluster: str) -> CollectorRegistry:
+def _of(registry: _Source, cluster: str) -> CollectorRegistry:
     labeled = CollectorRegistry()
     labeled.register(_OfCluster(registry, cluster))
     return labeled
@@ -38,7 +45,7 @@ def _of(registry: CollectorRegistry, cluster: str) -> CollectorRegistry:
 class _OfCluster(Collector):
     """The samples of a registry with a cluster label added where it is missing."""
 
-    def __init__(self, registry: CollectorRegistry, cluster: str) -> None:
+    def __init__(self, registry: _Source, cluster: str) -> None:
         self._registry = registry
         self._label = {"cluster": cluster}
 

@@ -18,13 +18,13 @@ from typing import Final
 from magnetar.bookie.autorecovery.cluster_view import ClusterView, Mark
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.autorecovery.fragments import bookies_in_use
-from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.bookie.autorecovery.lost_bookies import LostBookies
 from magnetar.bookie.autorecovery.metrics import AUDITS, LOST_BOOKIES, MARKED
 from magnetar.bookie.autorecovery.replication_marks import merge_mark
 from magnetar.common.errors import DataCorruption, MetadataError, UnsupportedFormat, VersionMismatch
 from magnetar.common.metadata.election import Leadership
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.ledger_pages import ledger_pages
 from magnetar.common.metadata.store import ABSENT, Delete, MetadataStore, Op, Put, Versioned
 from magnetar.common.metadata.values import Decommission, LedgerMetadata, UnderReplicated, decode, encode
 from magnetar.common.obs.logs import get_logger

@@ -13,12 +13,12 @@ from typing import Final
 
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.autorecovery.fragments import settled_fragments
-from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.bookie.autorecovery.local_copies import Finding, OwnCopies
 from magnetar.bookie.autorecovery.metrics import SCRUB_FINDINGS, SCRUB_REPAIRED, SCRUBBED_BYTES, SCRUBS
 from magnetar.bookie.data_check import DataCheck
 from magnetar.common.errors import DataCorruption, MagnetarError, UnsupportedFormat
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.ledger_pages import ledger_pages
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.obs.logs import get_logger

@@ -14,13 +14,13 @@ from typing import Final
 
 from magnetar.bookie.autorecovery.entry_copier import CopyFailed, EntryCopier
 from magnetar.bookie.autorecovery.fragments import Move, striping_of, with_move
-from magnetar.bookie.autorecovery.ledger_pages import ledger_pages
 from magnetar.bookie.autorecovery.throttle import Throttle
 from magnetar.bookie.restoration.inventory import Inventory, take_inventory
 from magnetar.bookie.restoration.ledger_claims import owner_of, read_claims
 from magnetar.bookie.restoration.ledger_verdict import Share, judge
 from magnetar.common.errors import MagnetarError, StorageError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import Keys
+from magnetar.common.metadata.ledger_pages import ledger_pages
 from magnetar.common.metadata.store import ABSENT, MetadataStore, Op, Put
 from magnetar.common.metadata.values import (
     BookieCookie,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from magnetar.broker.admin.edge.broker_view import BrokerView
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.routes import (
+    bookie_report,
     bookies,
     entry_filters,
     lookup,
     metrics,
+    offload_states,
     orphans,
     permissions,
     publishing,
@@ -16,7 +18,7 @@ from magnetar.broker.admin.routes import (
     tenants,
     unsupported,
 )
-from magnetar.broker.admin.routes.brokers import brokers, health
+from magnetar.broker.admin.routes.brokers import brokers, bundle_map, health
 from magnetar.broker.admin.routes.brokers import configuration as broker_configuration
 from magnetar.broker.admin.routes.brokers import stats as broker_stats
 from magnetar.broker.admin.routes.clusters import clusters, failure_domains, isolation_policies
@@ -63,7 +65,9 @@ def routes(broker: BrokerView) -> list[Route]:
         *broker_configuration.ROUTES,
         *brokers.LAST,
         *broker_stats.ROUTES,
+        *bundle_map.ROUTES,
         *bookies.ROUTES,
+        *bookie_report.ROUTES,
         *resource_quotas.ROUTES,
         *tenants.ROUTES,
         *namespace_placement.ROUTES,
@@ -91,6 +95,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *topic_explain.ROUTES,
         *topic_compaction.ROUTES,
         *topic_offload.ROUTES,
+        *offload_states.ROUTES,
         *topic_policies.ROUTES,
         *topic_replication.ROUTES,
         *topics.LAST,

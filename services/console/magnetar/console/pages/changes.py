@@ -8,41 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from aiohttp import web
 from magnetar.common.naming.topic_name import TopicName
-from magnetar.console.admin_api import NOTHING
 from magnetar.console.admin_paths import subscription_path, topic_path
 from magnetar.console.errors import AdminRefused, BadRequest
 from magnetar.console.figures import byte_text, count_text, time_text
+from magnetar.console.pages import bundle_moves
+from magnetar.console.pages.plan import Plan
 from magnetar.console.pages.topic_facts import TopicFacts, entries_from, ledgers_of, topic_facts
 from magnetar.console.visit import Visit
 
 _POSITION: Final = re.compile(r"(\d{1,19}):(\d{1,19})(?::-?\d+)*")
 _HIDDEN: Final = frozenset({"form_token"})
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A change that was not made yet."""
-
-    title: str
-    """The change as a sentence."""
-    button: str
-    means: list[str]
-    """Its consequences, with figures of now."""
-    method: str
-    path: str
-    back: str
-    """The page that is shown afterwards, and when the visitor does not want it."""
-    body: Any = NOTHING
-    query: dict[str, object] = field(default_factory=dict)
-    is_final: bool = True
-    """Whether it loses something that nothing brings back."""
 
 
 _DONE: Final = {
@@ -55,6 +37,7 @@ _DONE: Final = {
     "unload": "The topic was unloaded; its clients come back by themselves.",
     "delete-topic": "The topic was deleted.",
     "publish": "The message was published.",
+    "move-bundle": "The bundle was unloaded; its clients come back by themselves.",
 }
 
 
@@ -299,6 +282,7 @@ _KINDS: Final[dict[str, Callable[[Visit], Awaitable[Plan]]]] = {
     "create-subscription": _create_subscription,
     "unload": _unload,
     "delete-topic": _delete_topic,
+    "move-bundle": bundle_moves.planned_move,
 }
 
 READS = {"/change": _ask}

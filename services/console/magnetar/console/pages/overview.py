@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from aiohttp import web
-from magnetar.console.admin_paths import V2
+from magnetar.console.admin_paths import MAGNETAR, V2
 from magnetar.console.errors import AdminRefused, AdminUnreachable
+from magnetar.console.pages.bundle_map import BrokerFigures, brokers_of
+from magnetar.console.process_watch import Alert, WatchedFigures
 from magnetar.console.visit import Visit
 
 T = TypeVar("T")
@@ -34,6 +36,16 @@ class NamespaceFigures:
     subscriptions: int
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of the cluster, as far as the console knows it."""
+
+    kind: str
+    name: str
+    state: str
+    is_well: bool
+
+
 @dataclass(slots=True)
 class ClusterFigures:
     """Figures of the broker that answers, and the processes of the cluster."""
@@ -41,8 +53,12 @@ class ClusterFigures:
     namespaces: list[NamespaceFigures] = field(default_factory=list)
     connections: int = 0
     is_healthy: bool = True
-    brokers: list[str] = field(default_factory=list)
-    bookies: int = 0
+    brokers: list[BrokerFigures] = field(default_factory=list)
+    bookies: list[dict[str, Any]] = field(default_factory=list)
+    under_replicated: int = 0
+    processes: list[Process] = field(default_factory=list)
+    watched: WatchedFigures = field(default_factory=WatchedFigures)
+    alerts: list[Alert] = field(default_factory=list)
     report: dict[str, Any] = field(default_factory=dict)
     """The load report of the broker that answers."""
     problems: list[str] = field(default_factory=list)
@@ -54,11 +70,14 @@ class ClusterFigures:
 
 
 async def _overview(visit: Visit) -> web.Response:
-    return await visit.page("overview.html", title="Overview", figures=await cluster_figures(visit))
+    figures = await cluster_figures(visit)
+    prometheus = visit.watch.has_prometheus
+    return await visit.page("overview.html", title="Overview", figures=figures, has_prometheus=prometheus)
 
 
 async def _figures(visit: Visit) -> web.Response:
-    return await visit.page("_overview.html", figures=await cluster_figures(visit))
+    figures = await cluster_figures(visit)
+    return await visit.page("_overview.html", figures=figures, has_prometheus=visit.watch.has_prometheus)
 
 
 async def cluster_figures(visit: Visit) -> ClusterFigures:
@@ -77,14 +96,39 @@ async def cluster_figures(visit: Visit) -> ClusterFigures:
     metrics, report, brokers, bookies = await asyncio.gather(
         told(get(f"{V2}/broker-stats/metrics"), []),
         told(get(f"{V2}/broker-stats/load-report"), {}),
-        told(get(f"{V2}/brokers"), []),
-        told(get(f"{V2}/bookies/all"), {}),
+        told(brokers_of(visit.admin), []),
+        told(get(f"{MAGNETAR}/bookies"), None),
     )
     read_metrics(metrics or [], figures)
     figures.report = report or {}
-    figures.brokers = sorted(map(str, brokers or []))
-    figures.bookies = len((bookies or {}).get("bookies", []))
+    figures.brokers = brokers
+    if brokers:  # which the visitor may see: then so the open pages of brokers, and alerts
+        urls = [(each.broker_id, each.http_url) for each in brokers if each.http_url]
+        figures.watched, figures.alerts = await asyncio.gather(
+            visit.watch.figures(urls), told(visit.watch.alerts(), [])
+        )
+    figures.processes += broker_processes(brokers, figures.watched)
+    if bookies is not None:
+        figures.bookies = bookies.get("bookies", [])
+        figures.under_replicated = int(bookies.get("underReplicated", 0))
+        figures.processes += [
+            Process("bookie", str(each["bookieId"]), str(each["state"]), each["state"] == "up")
+            for each in figures.bookies
+        ]
+        # That list is read from the metadata store, etcd in a cluster.
+        figures.processes.append(Process("metadata", "store", "answers", True))
     return figures
+
+
+def broker_processes(brokers: list[BrokerFigures], watched: WatchedFigures) -> list[Process]:
+    """Return the brokers, ready or with the reason why not; those that were not asked are registered."""
+    problems = {each.broker_id: each.problem for each in watched.brokers}
+    found = []
+    for each in brokers:
+        problem = problems.get(each.broker_id)
+        state = "registered" if problem is None else problem or ("draining" if each.is_draining else "ready")
+        found.append(Process("broker", each.broker_id, state, state in ("registered", "ready")))
+    return found
 
 
 def read_metrics(metrics: list[dict[str, Any]], figures: ClusterFigures) -> None:

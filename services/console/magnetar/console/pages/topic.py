@@ -12,29 +12,14 @@ from typing import Any, Final
 
 from aiohttp import web
 from magnetar.common.errors import MagnetarError
-from magnetar.common.naming.topic_name import TopicName
-from magnetar.console.admin_paths import schemas_path, topic_path
+from magnetar.console.admin_paths import MAGNETAR, schemas_path, topic_path
 from magnetar.console.errors import AdminRefused
 from magnetar.console.pages.changes import done_text
 from magnetar.console.pages.topic_facts import ROWS_MAX, TopicFacts, ledgers_of, topic_facts
 from magnetar.console.visit import Visit
 
-POLICIES: Final = (
-    ("Retention", "retention"),
-    ("Message TTL (s)", "messageTTL"),
-    ("Backlog quotas", "backlogQuotaMap"),
-    ("Deduplication", "deduplicationEnabled"),
-    ("Compaction threshold (bytes)", "compactionThreshold"),
-    ("Publish rate", "publishRate"),
-    ("Dispatch rate", "dispatchRate"),
-    ("Producers at most", "maxProducers"),
-    ("Consumers at most", "maxConsumers"),
-    ("Unacknowledged messages of a consumer at most", "maxUnackedMessagesOnConsumer"),
-    ("Unacknowledged messages of a subscription at most", "maxUnackedMessagesOnSubscription"),
-    ("Inactive topics", "inactiveTopicPolicies"),
-    ("Offload", "offloadPolicies"),
-)
-"""Policies shown, by their paths."""
+_LEVELS: Final = {"topic": 0, "namespace": 1, "broker": 2}
+"""Order of the levels of policies: what is set for the topic first."""
 
 LEDGERS_MAX: Final = 200
 DIFF_LINES_MAX: Final = 400
@@ -113,22 +98,10 @@ async def _live(visit: Visit) -> web.StreamResponse:
 
 
 async def _policies(visit: Visit) -> web.Response:
-    """Effective values, and whether the topic sets them: the admin API tells no more of the level."""
-    name = visit.topic().base
-    rows = await asyncio.gather(*(_policy(visit, name, label, path) for label, path in POLICIES))
-    return await visit.page("_policies.html", rows=rows)
-
-
-async def _policy(visit: Visit, name: TopicName, label: str, path: str) -> dict[str, Any]:
-    try:
-        effective, own = await asyncio.gather(
-            visit.admin.get(f"{topic_path(name)}/{path}", applied=True),
-            visit.admin.get(f"{topic_path(name)}/{path}"),
-        )
-    except AdminRefused as error:
-        return {"label": label, "value": None, "level": "", "problem": error.reason}
-    level = "namespace or broker" if own in (None, {}) else "topic"
-    return {"label": label, "value": effective, "level": level, "problem": ""}
+    """Shows each policy in effect with the level that it comes from, as the broker explains it."""
+    found = await _explanation(visit, f"{topic_path(visit.topic().base, MAGNETAR)}/policies/explain")
+    rows = sorted(found.get("policies", []), key=lambda each: (_LEVELS.get(each["level"], 9), each["name"]))
+    return await visit.page("_policies.html", rows=rows, problem=found.get("problem", ""))
 
 
 async def _schemas(visit: Visit) -> web.Response:
@@ -155,17 +128,44 @@ def definition_text(data: str) -> str:
 
 
 async def _ledgers(visit: Visit) -> web.Response:
-    internal = await visit.admin.get(f"{topic_path(visit.topic())}/internalStats") or {}
+    name = visit.topic()
+    internal, kept = await asyncio.gather(
+        visit.admin.get(f"{topic_path(name)}/internalStats"),
+        _explanation(visit, f"{topic_path(name, MAGNETAR)}/storage/explain"),
+    )
+    internal = internal or {}
     ledgers = ledgers_of(internal)
     return await visit.page(
         "_ledgers.html",
-        topic=visit.topic().full,
+        topic=name.full,
+        kept={each["ledgerId"]: each for each in kept.get("ledgers", [])},
+        by_code=sorted(kept.get("bytesByCode", {}).items(), key=lambda each: -each[1]),
+        unexplained=kept.get("problem", ""),
         ledgers=ledgers[-LEDGERS_MAX:],
         count=len(ledgers),
         cold=sum(each.size for each in ledgers if each.offloaded),
         hot=sum(each.size for each in ledgers if not each.offloaded),
         last=internal.get("lastConfirmedEntry", "–"),
         state=internal.get("state", "–"),
+    )
+
+
+async def _explanation(visit: Visit, path: str) -> dict[str, Any]:
+    """Return an answer of the admin API; the reason as `problem` when it is refused."""
+    try:
+        found: dict[str, Any] = await visit.admin.get(path) or {}
+    except AdminRefused as error:
+        return {"problem": error.reason}
+    return found
+
+
+async def _place(visit: Visit) -> web.Response:
+    found = await _explanation(visit, f"{topic_path(visit.topic(), MAGNETAR)}/explain")
+    return await visit.page(
+        "_topic_place.html",
+        found=found,
+        namespace=str(visit.topic().namespace),
+        bundle=found.get("bundle", ""),
     )
 
 
@@ -176,4 +176,5 @@ READS = {
     "/topic/policies": _policies,
     "/topic/schemas": _schemas,
     "/topic/ledgers": _ledgers,
+    "/topic/place": _place,
 }

@@ -35,3 +35,21 @@ def test_metrics_serves_topics_the_process_and_the_registry(serving: Serving) ->
         serving(body)
     finally:
         REGISTRY.unregister(counter)
+
+
+def test_metrics_of_the_broker_are_chosen_by_name(serving: Serving) -> None:
+    counter = Counter("magnetar_test_of_a_name", "A counter of this test.", registry=REGISTRY)
+
+    async def body(http: Http) -> None:
+        http.broker.load("t").stats.messages_in = 9
+        wanted = "name%5B%5D=magnetar_test_of_a_name_total"
+        status, text = await http.get(f"/metrics?{wanted}&name%5B%5D=nosuch")
+        assert status == 200
+        assert {name for name, _ in samples(text)} == {"magnetar_test_of_a_name_total"}
+        assert value(text, "magnetar_test_of_a_name_total", {"cluster": "standalone"}) == 0
+        assert (await http.get(f"/metrics?{'&'.join([wanted] * 101)}"))[0] == 412
+
+    try:
+        serving(body)
+    finally:
+        REGISTRY.unregister(counter)

@@ -90,6 +90,44 @@ OBJECTS: Final[Mapping[str, str]] = {
         "configurationMetadataStoreUrl:String ledgersRootPath:String bookkeeperMetadataServiceUri:String "
         "stateStorageServiceUrl:String"
     ),
+    "OffloadOfTopic": (
+        "topic:String ledgers:int waiting:int running:int failed:int complete:int unreadable:int "
+        "offloadedBytes:long lastCompleted:long error:String"
+    ),
+    "OffloadPage": "topics:List<OffloadOfTopic> read:int next:String",
+    "OffloadOfLedger": (
+        "ledgerId:long entries:long bytes:long closed:long state:String location:String wanted:long "
+        "begun:long heard:long completed:long leftBookies:long objectBytes:long rows:long failures:int "
+        "error:String"
+    ),
+    "TopicOffload": (
+        "topic:String ledgers:int waiting:int running:int failed:int complete:int unreadable:int "
+        "offloadedBytes:long lastCompleted:long error:String "
+        "states:List<OffloadOfLedger>"
+    ),
+    "OwnedBundle": (
+        "namespace:String bundle:String since:long msgRateIn:double? msgRateOut:double? "
+        "msgThroughputIn:double? msgThroughputOut:double? topics:int? producers:int? consumers:int?"
+    ),
+    "BrokerOfMap": (
+        "brokerId:String httpUrl:String leader:boolean loadAgeMs:long? draining:boolean cpuPercent:double "
+        "memoryBytes:long "
+        "memoryBytesMax:long msgRateIn:double msgRateOut:double msgThroughputIn:double "
+        "msgThroughputOut:double topics:int producers:int consumers:int bundleCount:int "
+        "bundles:List<OwnedBundle>"
+    ),
+    "BundleMap": "brokers:List<BrokerOfMap>",
+    "BookieOverview": (
+        "bookieId:String state:String rack:String address:String freeBytes:long? started:long "
+        "ledgersToMove:long?"
+    ),
+    "UnderReplicatedLedger": "ledgerId:long missing:List<String> since:long copiedBy:String?",
+    "BookieReport": (
+        "bookies:List<BookieOverview> auditor:String? auditorSince:long underReplicated:int inProgress:int "
+        "underReplicatedLedgers:List<UnderReplicatedLedger>"
+    ),
+    "BookieLedgers": "ledgers:long fragments:long openFragments:long gaps:long",
+    "LedgersByBookie": "ledgers:long complete:boolean bookies:Map<BookieLedgers>",
     "BookieInfo": "rack:String hostname:String",
     "RawBookieInfo": "bookieId:String",
     "BookiesClusterInfo": "bookies:List<RawBookieInfo>",
