@@ -144,7 +144,14 @@ def test_names_and_texts_of_clients_do_nothing() -> None:
 
 
 def test_partitions_that_stand_still_are_explained_first() -> None:
-    reason = {"code": "no_consumer", "text": "none", "next": "connect", "stops": True, "since": None, "data": {}}
+    reason = {
+        "code": "no_consumer",
+        "text": "none",
+        "next": "connect",
+        "stops": True,
+        "since": None,
+        "data": {},
+    }
 
     async def body(admin: FakeAdmin, browser: Browser) -> None:
         path = f"{OWN}/subscription/plain/explain"
