@@ -44,7 +44,9 @@ SHOP: Final = "shop/orders"
 TOPIC: Final = f"persistent://{SHOP}/placed"
 MANY: Final = "shop/archive"
 RUN: Final = "document.title='owned'"
-HOSTILE: Final = f'<script>{RUN}</script><img src=x onerror="{RUN}">\'"`${{7*7}}{{{{7*7}}}}'
+SUM: Final = "${3*1234567}{{3*1234567}}{%print(3*1234567)%}"
+"""What a template that takes text for its own would work out: 3703701."""
+HOSTILE: Final = f'<script>{RUN}</script><img src=x onerror="{RUN}">\'"`{SUM}'
 EVIL_NAME: Final = f'x"><img src=x onerror={RUN}><a href=javascript:{RUN}>'
 """Of a topic and a subscription."""
 EVIL: Final = f"persistent://{SHOP}/{EVIL_NAME}"
@@ -224,7 +226,7 @@ def test_hostile_names_and_payloads_do_nothing(shown: Shown, page: Page) -> None
         page.wait_for_timeout(500)
         assert page.title() != "owned", path
         assert page.locator("main img, main script, main [onerror], a[href^=javascript]").count() == 0, path
-        assert "49" not in re.findall(r"\$?\{?\{?7\*7|49", page.inner_text("main")), path
+        assert "3703701" not in page.content(), path
         assert fits(page), path
     page.goto(shown.link("/messages", topic=EVIL))
     shows(page, "main", HOSTILE[:40])
@@ -246,7 +248,9 @@ def test_one_of_ten_thousand_topics_is_found_and_all_are_in_pages(shown: Shown, 
     rest = Rest(shown.broker.endpoint)
     if MANY not in rest.get("/namespaces/shop"):
         rest.do("PUT", f"/namespaces/{MANY}")
-        asyncio.run(_make_topics(shown.broker.endpoint.http_url))
+        making = threading.Thread(target=lambda: asyncio.run(_make_topics(shown.broker.endpoint.http_url)))
+        making.start()  # the browser's loop runs in this thread
+        making.join()
     page.goto(shown.link("/topics", namespace=MANY))
     shows(page, "#topics", "10,000 in total")
     assert page.locator("#topics tbody tr").count() == 50
@@ -261,16 +265,25 @@ def test_one_of_ten_thousand_topics_is_found_and_all_are_in_pages(shown: Shown, 
 
 def test_a_broker_that_dies_is_told_and_seen_again(shown: Shown, chromium: Browser) -> None:
     """The last test: it leaves clients that reconnect."""
-    with screen(chromium, "light", 1280) as context, clean_page(context, LOST) as page:
-        page.goto(shown.link("/topic", topic=TOPIC))
-        shows(page, "#live-told", "Now ")
+    with (
+        screen(chromium, "light", 1280) as context,
+        clean_page(context, LOST) as topic,
+        clean_page(context, LOST) as overview,
+        clean_page(context, LOST) as tenants,
+    ):
+        topic.goto(shown.link("/topic", topic=TOPIC))
+        overview.goto(shown.link("/"))
+        shows(topic, "#live-told", "Now ")
         shown.broker.kill()
-        shows(page, "#live-told", "does not answer")
-        assert barriers(page) == []
-        picture(page, "broker-lost")
-        page.goto(shown.link("/tenants"))
-        shows(page, "main", "does not answer")
-        page.go_back()
+        shows(topic, "#live-told", "does not answer")
+        shows(overview, "main", "does not answer")
+        tenants.goto(shown.link("/tenants"))
+        shows(tenants, "main", "does not answer")
+        for page in (topic, overview, tenants):
+            assert barriers(page) == []
+        picture(topic, "broker-lost")
         shown.broker.start()
-        page.wait_for_timeout(1000)
-        shows(page, "#live-told", "Now ")
+        shows(topic, "#live-told", "Now ")
+        shows(overview, "main", "Messages in")
+        tenants.reload()
+        shows(tenants, "main", "shop")
