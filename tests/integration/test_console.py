@@ -135,6 +135,37 @@ def test_messages_are_browsed_filtered_and_harmless(
     assert "0 shown" in by_time
 
 
+def test_a_search_goes_through_a_topic_and_a_dead_letter_goes_back(
+    browser: Browser, client: pulsar.Client, topic: str
+) -> None:
+    consumer = client.subscribe(topic, "audit")
+    letters = client.create_producer(f"{topic}-audit-DLQ")
+    for number in range(50):
+        letters.send(
+            b"letter %d" % number,
+            partition_key="k",
+            properties={"REAL_TOPIC": topic, "ORIGIN_MESSAGE_ID": "1:2:-1", "number": str(number)},
+        )
+    query = urlencode({"topic": f"{topic}-audit-DLQ", "start": "earliest", "text": "LETTER 4"})
+    with urllib.request.urlopen(f"{browser.base}/messages/search?{query}", timeout=20) as response:
+        lines = response.read().decode().splitlines()
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert (events[-2]["looked"], events[-2]["found"], events[-1]) == (50, 11, {"done": True})
+    found = re.findall(r'/resend\?([^"]+)', "".join(each.get("html", "") for each in events))
+    assert len(found) == 11
+
+    asked = browser.open(f"/resend?{html.unescape(found[3])}")[1]
+    hidden = dict(re.findall(r'name="(topic|id|origin)" value="([^"]*)"', asked))
+    done = browser.confirm("/resend", {name: html.unescape(text) for name, text in hidden.items()}, asked)
+    assert "published to its origin topic" in done
+    message = consumer.receive(10_000)
+    assert (message.data(), message.partition_key(), message.properties()) == (
+        b"letter 42",
+        "k",
+        {"number": "42"},
+    )
+
+
 def test_values_are_decoded_by_the_schema_of_the_topic(
     browser: Browser, client: pulsar.Client, topic: str
 ) -> None:
@@ -250,8 +281,10 @@ def test_the_bundle_of_a_topic_is_on_the_map_and_unloaded(
     done = browser.confirm("/change", fields, browser.page("/change", **fields))
     assert "The bundle was unloaded" in done
     producer.send(b"after the unload")
-    overview = browser.page("/")
-    assert "Latency, publish" in overview
+    ends = time.monotonic() + 15
+    while "Latency, publish" not in (overview := browser.page("/")):  # pages of brokers are kept for 4 s
+        assert time.monotonic() < ends, overview
+        time.sleep(0.5)
     assert re.search(r"broker \S+: ready", overview)
 
 

@@ -8,6 +8,7 @@
     /bookies                 bookies, recovery
     /offloads                offload runs of a namespace
     /messages, /publish      messages of a topic
+    /resend                  asks, then publishes a dead letter to its origin topic
     /change                  asks, then does it
     /login, /logout
     /static/...              scripts and styles
@@ -54,6 +55,7 @@ from magnetar.console.pages import (
     messages,
     offloads,
     overview,
+    resends,
     static_files,
     subscription,
     topic,
@@ -75,11 +77,12 @@ READS: Final[dict[str, View]] = {
     **subscription.READS,
     **messages.READS,
     **changes.READS,
+    **resends.READS,
     **login.READS,
 }
 """Views of GET by path. They change nothing."""
 
-CHANGES: Final[dict[str, View]] = {**messages.CHANGES, **changes.CHANGES, **login.CHANGES}
+CHANGES: Final[dict[str, View]] = {**messages.CHANGES, **changes.CHANGES, **resends.CHANGES, **login.CHANGES}
 """Views of POST by path. Their forms' token was checked."""
 
 _STATUSES: Final = {401: 403, 403: 403, 404: 404, 405: 405, 409: 409, 412: 412, 503: 503}

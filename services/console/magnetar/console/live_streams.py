@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 from aiohttp import web
@@ -32,28 +33,39 @@ class LiveStreams:
 
     async def serve(self, request: web.Request, figures: Callable[[], Awaitable[Any]]) -> web.StreamResponse:
         """Send what `figures` returns as JSON, again and again, until the browser leaves."""
-        if self._open >= STREAMS_MAX:
-            return web.Response(status=503, text=f"{STREAMS_MAX} live views are open already; close one")
-        response = web.StreamResponse(
-            headers={
-                "Content-Type": "text/event-stream",
-                "Cache-Control": "no-store",
-                "X-Accel-Buffering": "no",
-            }
-        )
-        self._open += 1
-        try:
-            await response.prepare(request)
+
+        async def events() -> AsyncGenerator[Any, None]:
             loop = asyncio.get_running_loop()
             ends = loop.time() + LIFE_S
-            while not self._closing.is_set() and loop.time() < ends:
-                event = json.dumps(await figures())
-                await response.write(f"data: {event}\n\n".encode())
+            while loop.time() < ends:
+                yield await figures()
                 try:
                     async with asyncio.timeout(EVERY_S):
                         await self._closing.wait()
                 except TimeoutError:
                     pass
-        finally:
-            self._open -= 1
-        return response
+
+        return await self.relay(request, events())
+
+    async def relay(self, request: web.Request, events: AsyncGenerator[Any, None]) -> web.StreamResponse:
+        """Send events as JSON until they end, the browser leaves or the console closes; close them then."""
+        async with aclosing(events):
+            if self._open >= STREAMS_MAX:
+                return web.Response(status=503, text=f"{STREAMS_MAX} live views are open already; close one")
+            response = web.StreamResponse(
+                headers={
+                    "Content-Type": "text/event-stream",
+                    "Cache-Control": "no-store",
+                    "X-Accel-Buffering": "no",
+                }
+            )
+            self._open += 1
+            try:
+                await response.prepare(request)
+                async for event in events:
+                    await response.write(f"data: {json.dumps(event)}\n\n".encode())
+                    if self._closing.is_set():
+                        break
+            finally:
+                self._open -= 1
+            return response

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,8 +25,10 @@ from magnetar.client import (
     Tls,
     Token,
 )
+from magnetar.client.consumer.dead_letters import REAL_TOPIC
 from magnetar.client.errors import OperationTimeout
 from magnetar.console.cluster_access import ClusterAccess
+from magnetar.console.errors import BadRequest
 
 READ_S: Final = 5.0
 """Seconds of reading for one page."""
@@ -44,6 +46,18 @@ PROPERTIES_MAX: Final = 100
 
 READER_QUEUE: Final = 16
 """Messages that brokers may send ahead; each may have 5 MiB."""
+
+SEARCH_S: Final = 300.0
+"""Seconds of a search that the visitor watches."""
+
+SEARCH_MESSAGES_MAX: Final = 5_000_000
+"""Messages looked at by such a search."""
+
+SEARCHES_MAX: Final = 4
+"""Such searches at a time."""
+
+TELL_S: Final = 0.5
+"""Seconds between two reports of a search."""
 
 CLIENTS_MAX: Final = 8
 """Clients at a time; more visitors wait."""
@@ -89,11 +103,27 @@ class ShownMessage:
     sequence_id: int
     schema_version: str
     properties: list[tuple[str, str]]
+    headers: list[tuple[str, str]]
+    """What else its metadata has, by name."""
+    origin: str
+    """The topic that it comes from if it is a dead or retry letter; empty for any other message."""
     text: str
     """The value, or why there is none."""
     form: str
     """How the value is shown: decoded by the schema, as text, as bytes."""
     truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A message as it is published again."""
+
+    payload: bytes | None
+    """None: a message without value."""
+    key: str | bytes | None
+    properties: dict[str, str]
+    ordering_key: bytes | None = None
+    event_time_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -112,6 +142,7 @@ class MessageReading:
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
         self._slots = asyncio.Semaphore(CLIENTS_MAX)
+        self._searches = 0
 
     @asynccontextmanager
     async def client(self, token: str) -> AsyncIterator[Client]:
@@ -169,9 +200,74 @@ class MessageReading:
         found.messages = list(kept)
         return found
 
-    async def publish(
-        self, token: str, topic: str, payload: bytes, *, key: str, properties: dict[str, str]
-    ) -> str:
+    async def search(
+        self,
+        token: str,
+        topic: str,
+        start: MessageId | int,
+        *,
+        inclusive: bool,
+        filters: Filters,
+        count: int,
+    ) -> AsyncGenerator[Found, None]:
+        """Yields what a search found since the last report, at least every TELL_S, until it has `count`
+        messages, meets a bound, or the topic ends; then `next_id` is empty. Raises BadRequest with too many
+        searches, ClientError.
+        """
+        if self._searches >= SEARCHES_MAX:
+            raise BadRequest(f"{SEARCHES_MAX} searches run already; stop one, or try again later")
+        self._searches += 1
+        try:
+            async with self.client(token) as client:
+                first = MessageId.EARLIEST if isinstance(start, int) else start
+                reader = await client.create_reader(
+                    topic, first, start_inclusive=inclusive, schema=AutoConsume(), queue_size=READER_QUEUE
+                )
+                if isinstance(start, int):
+                    await reader.seek(start)
+                now = asyncio.get_running_loop().time
+                ends, told, matches, found = now() + SEARCH_S, now(), 0, Found()
+                while matches < count and found.looked_at < SEARCH_MESSAGES_MAX and now() < ends:
+                    if not await reader.has_message_available():
+                        found.next_id = ""
+                        break
+                    message = await reader.read(READ_S)
+                    found.looked_at += 1
+                    found.next_id = id_text(message.id)
+                    if filters.pass_(message):
+                        matches += 1
+                        found.messages.append(shown(message))
+                    if now() - told >= TELL_S:
+                        yield found
+                        told, found = now(), Found(looked_at=found.looked_at, next_id=found.next_id)
+                yield found
+        finally:
+            self._searches -= 1
+
+    async def letter(self, token: str, topic: str, at: MessageId) -> Letter | None:
+        """Returns the message at a position; None when there is none, or it cannot be read. Raises
+        ClientError.
+        """
+        async with self.client(token) as client:
+            reader = await client.create_reader(topic, at, start_inclusive=True, queue_size=1)
+            if not await reader.has_message_available():
+                return None
+            message = await reader.read(READ_S)
+            found = message.id
+            wanted = (at.ledger_id, at.entry_id, max(at.batch_index, 0))
+            if (found.ledger_id, found.entry_id, max(found.batch_index, 0)) != wanted:
+                return None
+            if message.unreadable or message.encrypted is not None:
+                return None
+            return Letter(
+                payload=None if message.is_null else message.data,
+                key=message.key_bytes if message.has_bytes_key else message.key,
+                properties=message.properties,
+                ordering_key=message.ordering_key,
+                event_time_ms=message.event_time_ms,
+            )
+
+    async def publish(self, token: str, topic: str, letter: Letter) -> str:
         """Publishes a message and returns its id. The payload has to fit the topic's schema.
 
         Raises ClientError.
@@ -179,7 +275,13 @@ class MessageReading:
         async with self.client(token) as client:
             schema = AutoProduce()
             producer = await client.create_producer(topic, schema=schema, batching=None)
-            sent = await producer.send(payload, key=key or None, properties=properties)
+            sent = await producer.send(
+                letter.payload,
+                key=letter.key,
+                properties=letter.properties,
+                ordering_key=letter.ordering_key,
+                event_time_ms=letter.event_time_ms,
+            )
             return id_text(sent)
 
 
@@ -206,10 +308,35 @@ def shown(message: Message) -> ShownMessage:
             (name[:TEXT_CHARS_MAX], value[:TEXT_CHARS_MAX])
             for name, value in list(message.properties.items())[:PROPERTIES_MAX]
         ],
+        headers=headers_of(message),
+        origin=message.properties.get(REAL_TOPIC, "")[:TEXT_CHARS_MAX],
         text=text[:TEXT_CHARS_MAX],
         form=form,
         truncated=len(text) > TEXT_CHARS_MAX or (form == "bytes" and len(message.data) > HEX_BYTES_MAX),
     )
+
+
+def headers_of(message: Message) -> list[tuple[str, str]]:
+    """Return what the metadata of a message has beside its key, times and properties."""
+    found: list[tuple[str, str]] = []
+    own, batch = message.id, message.id.batch_index
+    if own.partition >= 0:
+        found.append(("Partition", str(own.partition)))
+    if batch >= 0:
+        found.append(
+            ("In its batch", f"{batch + 1} of {own.batch_size}" if own.batch_size else str(batch + 1))
+        )
+    if message.ordering_key is not None:
+        found.append(("Ordering key", payload_text(message.ordering_key)[0][:TEXT_CHARS_MAX]))
+    if message.has_bytes_key:
+        found.append(("Key", "given as bytes"))
+    if message.index is not None:
+        found.append(("Index", str(message.index)))
+    if message.replicated_from:
+        found.append(("Replicated from", message.replicated_from[:TEXT_CHARS_MAX]))
+    if message.encrypted is not None:
+        found.append(("Encrypted", "yes; the console has no keys"))
+    return found
 
 
 def value_text(message: Message) -> tuple[str, str]:

@@ -83,6 +83,10 @@ class Visit:
         text = await render(template, {**self._common(), **values})
         return web.Response(text=text, content_type="text/html", status=status)
 
+    async def part(self, template: str, /, **values: Any) -> str:
+        """Return the text of a part of a page, made from a template."""
+        return await render(template, {**self._common(), **values})
+
     def link(self, path: str) -> str:
         """Return the path of a page as browsers see it."""
         return f"{self.prefix}{path}"

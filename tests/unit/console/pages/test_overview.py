@@ -107,7 +107,7 @@ def test_alerts_that_fire_are_told_by_a_prometheus() -> None:
         assert active_parts(page) == []
         admin.answers["GET", "/api/v1/alerts"] = ["nonsense"]
         assert "not as a Prometheus does" in (await browser.get("/overview")).text
-        admin.answers["GET", BROKERS] = (401, {"reason": "needs a super user"})
+        admin.answers["GET", BROKERS] = (403, {"reason": "needs a super user"})
         assert "Prometheus" not in (await browser.get("/overview")).text, "alerts name topics of all tenants"
 
     admin = _cluster("acme/shop")

@@ -164,7 +164,7 @@ def test_partitions_that_stand_still_are_explained_first() -> None:
         query = urlencode({"topic": TOPIC, "name": "plain"})
         page = (await browser.get(f"/subscription/explain?{query}", {"HX-Request": "true"})).text
         assert page.index("partition-1</a>") < page.index("partition-0</a>")
-        admin.answers["GET", path] = (401, {"reason": "may not consume"})
+        admin.answers["GET", path] = (403, {"reason": "may not consume"})
         assert "may not consume" in (await browser.get(f"/subscription?{query}")).text
 
     on_stage(body, busy())

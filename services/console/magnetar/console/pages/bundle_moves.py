@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from magnetar.console.admin_paths import namespace_path, segment
 from magnetar.console.errors import AdminRefused, BadRequest
 from magnetar.console.pages.bundle_map import brokers_of, find_bundle
+from magnetar.console.pages.commands import admin_command
 from magnetar.console.pages.plan import Plan
 from magnetar.console.visit import Visit
 
@@ -52,4 +53,11 @@ async def planned_move(visit: Visit) -> Plan:
         f"/bundle?{urlencode({'namespace': str(namespace), 'bundle': bundle})}",
         query={"destinationBroker": destination} if destination else {},
         is_final=False,
+        command=admin_command(
+            "namespaces",
+            "unload",
+            str(namespace),
+            f"--bundle={bundle}",
+            *([f"--destinationBroker={destination}"] if destination else []),
+        ),
     )

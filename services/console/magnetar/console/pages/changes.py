@@ -7,6 +7,7 @@ from the same parameters, so that what was confirmed is what is done.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from magnetar.console.admin_paths import subscription_path, topic_path
 from magnetar.console.errors import AdminRefused, BadRequest
 from magnetar.console.figures import byte_text, count_text, time_text
 from magnetar.console.pages import bundle_moves
+from magnetar.console.pages.commands import subscription_command, topics_command
 from magnetar.console.pages.plan import Plan
 from magnetar.console.pages.topic_facts import TopicFacts, entries_from, ledgers_of, topic_facts
 from magnetar.console.visit import Visit
@@ -38,6 +40,7 @@ _DONE: Final = {
     "delete-topic": "The topic was deleted.",
     "publish": "The message was published.",
     "move-bundle": "The bundle was unloaded; its clients come back by themselves.",
+    "resend": "The message was published to its origin topic.",
 }
 
 
@@ -91,6 +94,10 @@ class _Subject:
     def back(self) -> str:
         return f"/subscription?{urlencode({'topic': self.topic.full, 'name': self.name})}"
 
+    def command(self, verb: str, *words: str) -> str:
+        """The `magnetar` command about it."""
+        return subscription_command(verb, self.topic.full, self.name, *words)
+
     @property
     def told(self) -> str:
         return f"subscription {self.name} of {self.topic.full}"
@@ -113,7 +120,13 @@ async def _skip(visit: Visit) -> Plan:
         "An entry is a message, or a batch of them.",
     ]
     return Plan(
-        f"Skip {count:,} entries of {it.told}", "Skip them", means, "POST", f"{it.path}/skip/{count}", it.back
+        f"Skip {count:,} entries of {it.told}",
+        "Skip them",
+        means,
+        "POST",
+        f"{it.path}/skip/{count}",
+        it.back,
+        command=it.command("skip", f"--count={count}"),
     )
 
 
@@ -123,20 +136,38 @@ async def _clear(visit: Visit) -> Plan:
         f"All {it.backlog:,} entries that wait ({byte_text(it.stats.get('backlogSize'))}) are never "
         "delivered to this subscription. It continues with messages that are published from now on."
     ]
-    return Plan(f"Clear the backlog of {it.told}", "Clear it", means, "POST", f"{it.path}/skip_all", it.back)
+    return Plan(
+        f"Clear the backlog of {it.told}",
+        "Clear it",
+        means,
+        "POST",
+        f"{it.path}/skip_all",
+        it.back,
+        command=it.command("skip-all"),
+    )
 
 
 async def _reset_time(visit: Visit) -> Plan:
     it, at_ms = await _subject(visit), time_ms_of(visit.required("time"))
     means = []
+    # The command takes a time back from when it runs.
+    command = it.command("reset-cursor", f"--time={max(1, round(time.time() - at_ms / 1000))}s")
     if it.facts.partitions:
         means.append(f"Each of {it.facts.partitions} partitions is reset to its first message of that time.")
     else:
         found = await visit.admin.get(f"{topic_path(it.topic)}/messageid/{at_ms}")
-        means += await _after_reset(visit, it, int(found["ledgerId"]), int(found["entryId"]), excluded=False)
+        position = int(found["ledgerId"]), int(found["entryId"])
+        means += await _after_reset(visit, it, *position, excluded=False)
+        command = it.command("reset-cursor", f"--messageId={position[0]}:{position[1]}")
     title = f"Reset {it.told} to {time_text(at_ms)} UTC"
     return Plan(
-        title, "Reset it", [*means, *_consumers_told(it)], "POST", f"{it.path}/resetcursor/{at_ms}", it.back
+        title,
+        "Reset it",
+        [*means, *_consumers_told(it)],
+        "POST",
+        f"{it.path}/resetcursor/{at_ms}",
+        it.back,
+        command=command,
     )
 
 
@@ -153,7 +184,18 @@ async def _reset_id(visit: Visit) -> Plan:
     }
     title = f"Reset {it.told} to {'after ' if excluded else ''}message {ledger_id}:{entry_id}"
     return Plan(
-        title, "Reset it", [*means, *_consumers_told(it)], "POST", f"{it.path}/resetcursor", it.back, body
+        title,
+        "Reset it",
+        [*means, *_consumers_told(it)],
+        "POST",
+        f"{it.path}/resetcursor",
+        it.back,
+        body,
+        command=it.command(
+            "reset-cursor",
+            f"--messageId={ledger_id}:{entry_id}",
+            *(["--exclude-reset-position"] if excluded else []),
+        ),
     )
 
 
@@ -198,7 +240,10 @@ async def _delete_subscription(visit: Visit) -> Plan:
         means.append(f"Its {consumers:,} consumers are disconnected.")
     back = f"/topic?{urlencode({'topic': it.topic.full})}"
     query: dict[str, object] = {"force": True} if consumers else {}
-    return Plan(f"Delete {it.told}", "Delete it", means, "DELETE", it.path, back, query=query)
+    command = it.command("unsubscribe", *(["--force"] if consumers else []))
+    return Plan(
+        f"Delete {it.told}", "Delete it", means, "DELETE", it.path, back, query=query, command=command
+    )
 
 
 async def _create_subscription(visit: Visit) -> Plan:
@@ -219,6 +264,7 @@ async def _create_subscription(visit: Visit) -> Plan:
         back,
         start,
         is_final=False,
+        command=subscription_command("create-subscription", topic.full, name, f"--messageId={start}"),
     )
 
 
@@ -228,7 +274,14 @@ async def _unload(visit: Visit) -> Plan:
     means = [f"{_clients_told(facts)} are disconnected, and come back by themselves. No message is lost."]
     back = f"/topic?{urlencode({'topic': topic.full})}"
     return Plan(
-        f"Unload {topic.full}", "Unload it", means, "PUT", f"{topic_path(topic)}/unload", back, is_final=False
+        f"Unload {topic.full}",
+        "Unload it",
+        means,
+        "PUT",
+        f"{topic_path(topic)}/unload",
+        back,
+        is_final=False,
+        command=topics_command("unload", topic.full),
     )
 
 
@@ -244,7 +297,17 @@ async def _delete_topic(visit: Visit) -> Plan:
         means.insert(0, f"All {facts.partitions} partitions are deleted.")
     path = topic_path(topic) + ("/partitions" if facts.partitions else "")
     back = f"/topics?{urlencode({'namespace': str(topic.namespace)})}"
-    return Plan(f"Delete {topic.full}", "Delete it", means, "DELETE", path, back, query={"force": True})
+    verb = "delete-partitioned-topic" if facts.partitions else "delete"
+    return Plan(
+        f"Delete {topic.full}",
+        "Delete it",
+        means,
+        "DELETE",
+        path,
+        back,
+        query={"force": True},
+        command=topics_command(verb, topic.full, "--force"),
+    )
 
 
 def _clients_told(facts: TopicFacts) -> str:

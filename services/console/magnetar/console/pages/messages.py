@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -10,8 +12,9 @@ from magnetar.client import ClientError, MessageId
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.console.admin_paths import topic_path
 from magnetar.console.errors import BadRequest
-from magnetar.console.message_reading import READ_MESSAGES_MAX, READ_S, Filters, Found
+from magnetar.console.message_reading import READ_MESSAGES_MAX, READ_S, Filters, Found, Letter
 from magnetar.console.pages.changes import done_text, position_of, time_ms_of
+from magnetar.console.pages.commands import browse_command, produce_command
 from magnetar.console.pages.topic_facts import ledgers_of, position_before_end, topic_facts
 from magnetar.console.visit import Visit
 
@@ -47,6 +50,8 @@ async def _messages(visit: Visit) -> web.Response:
         "found": Found(),
         "problem": "",
         "next": "",
+        "command": _command(visit, name, start, count) if filters == Filters() else "",
+        "search": urlencode(_search_query(visit, name, start, count, filters)) if start != "latest" else "",
         "looked_at_max": READ_MESSAGES_MAX,
         "seconds_max": READ_S,
         "done": done_text(visit.text("done")),
@@ -63,30 +68,24 @@ async def _messages(visit: Visit) -> web.Response:
 
 
 async def _found(visit: Visit, name: TopicName, start: str, filters: Filters, count: int) -> Found:
-    at: MessageId | int
-    inclusive, last = True, False
-    match start:
-        case "earliest":
-            at, inclusive = MessageId.EARLIEST, False
-        case "time":
-            at = time_ms_of(visit.required("time"))
-        case "id":
-            at = _message_id(visit.required("id"))
-            inclusive = visit.text("excluded") != "true"
-        case _:
-            entries = count if filters == Filters() else SEARCHED_ENTRIES
-            internal = await visit.admin.get(f"{topic_path(name)}/internalStats") or {}
-            position = position_before_end(ledgers_of(internal), entries)
-            if position is None:
-                return Found()
-            at, last = MessageId(*position), True
+    last = False
+    if start == "latest":
+        entries = count if filters == Filters() else SEARCHED_ENTRIES
+        internal = await visit.admin.get(f"{topic_path(name)}/internalStats") or {}
+        position = position_before_end(ledgers_of(internal), entries)
+        if position is None:
+            return Found()
+        at: MessageId | int = MessageId(*position)
+        inclusive, last = True, True
+    else:
+        at, inclusive = _start(visit, start)
     token = visit.admin.token
     return await visit.messages.read(
         token, name.full, at, inclusive=inclusive, filters=filters, count=count, last=last
     )
 
 
-def _message_id(text: str) -> MessageId:
+def message_id(text: str) -> MessageId:
     """Return a message id such as 12:3, or 12:3:-1:0 for the first message of a batch."""
     ledger_id, entry_id = position_of(text)
     parts = text.strip().split(":")
@@ -94,17 +93,72 @@ def _message_id(text: str) -> MessageId:
     return MessageId(ledger_id, entry_id, batch_index=min(batch_index, 2**31 - 1))
 
 
+def _command(visit: Visit, name: TopicName, start: str, count: int) -> str:
+    position = position_of(visit.required("id")) if start == "id" else None
+    at_ms = time_ms_of(visit.required("time")) if start == "time" else 0
+    return browse_command(name.full, start, count, position=position, time_ms=at_ms)
+
+
+def _search_query(visit: Visit, name: TopicName, start: str, count: int, filters: Filters) -> dict[str, Any]:
+    """Return the parameters of a search that is watched."""
+    query = {"topic": name.full, "start": start, "count": count, **_given(filters)}
+    for each in ("time", "id", "excluded"):
+        if visit.text(each):
+            query[each] = visit.text(each)
+    return query
+
+
+def _given(filters: Filters) -> dict[str, str]:
+    given = {"key": filters.key, "prop": filters.prop, "text": filters.text}
+    return {name: text for name, text in given.items() if text}
+
+
+async def _search(visit: Visit) -> web.StreamResponse:
+    """Streams what a search finds, with its progress; the browser ends it by leaving."""
+    name = visit.topic()
+    await topic_facts(visit.admin, name, excludePublishers=True, excludeConsumers=True)
+    start = visit.text("start", "earliest")
+    if start not in STARTS or start == "latest":
+        raise BadRequest(f"start = {start[:80]!r} is not a start of a search; one of earliest, time, id")
+    count = visit.number("count", COUNT, low=1, high=COUNT_MAX)
+    filters = Filters(key=visit.text("key"), prop=visit.text("prop"), text=visit.text("text"))
+    at, inclusive = _start(visit, start)
+
+    async def events() -> AsyncGenerator[dict[str, Any], None]:
+        total = 0
+        try:
+            reports = visit.messages.search(
+                visit.admin.token, name.full, at, inclusive=inclusive, filters=filters, count=count
+            )
+            async with aclosing(reports):
+                async for found in reports:
+                    total += len(found.messages)
+                    values = {"topic": name.full, "found": found}
+                    html = await visit.part("_messages.html", **values) if found.messages else ""
+                    following = _next(name, found.next_id, filters, count)
+                    yield {"looked": found.looked_at, "found": total, "html": html, "next": following}
+            yield {"done": True}
+        except (ClientError, BadRequest) as error:
+            yield {"problem": str(error), "done": True}
+
+    return await visit.streams.relay(visit.request, events())
+
+
+def _start(visit: Visit, start: str) -> tuple[MessageId | int, bool]:
+    """Return where reading begins, an id or a time in milliseconds, and whether with the message there."""
+    if start == "time":
+        return time_ms_of(visit.required("time")), True
+    if start == "id":
+        return message_id(visit.required("id")), visit.text("excluded") != "true"
+    return MessageId.EARLIEST, False
+
+
 def _next(name: TopicName, next_id: str, filters: Filters, count: int) -> str:
     """Return the query of the page after this one; empty at the topic's end."""
     if not next_id:
         return ""
     query = {"topic": name.full, "start": "id", "id": next_id, "excluded": "true", "count": count}
-    query |= {
-        name: text
-        for name, text in (("key", filters.key), ("prop", filters.prop), ("text", filters.text))
-        if text
-    }
-    return urlencode(query)
+    return urlencode({**query, **_given(filters)})
 
 
 async def _publish_form(visit: Visit) -> web.Response:
@@ -130,10 +184,10 @@ async def _publish(visit: Visit) -> web.Response:
                 size=len(payload),
                 count=len(properties),
                 subscriptions=len(facts.subscriptions),
+                command=produce_command(name.full, payload, visit.text("key"), properties),
             )
-        await visit.messages.publish(
-            visit.admin.token, name.full, payload, key=visit.text("key"), properties=properties
-        )
+        letter = Letter(payload=payload, key=visit.text("key") or None, properties=properties)
+        await visit.messages.publish(visit.admin.token, name.full, letter)
     except (BadRequest, ClientError) as error:
         return await visit.page("publish.html", status=400, **{**values, "problem": str(error)})
     query = {"topic": name.full, "done": "publish"}
@@ -182,5 +236,5 @@ def properties_of(text: str) -> dict[str, str]:
     return found
 
 
-READS = {"/messages": _messages, "/publish": _publish_form}
+READS = {"/messages": _messages, "/messages/search": _search, "/publish": _publish_form}
 CHANGES = {"/publish": _publish}

@@ -25,3 +25,5 @@ class Plan:
     query: dict[str, object] = field(default_factory=dict)
     is_final: bool = True
     """Whether it loses something that nothing brings back."""
+    command: str = ""
+    """The `magnetar` command that does the same; empty if there is none."""

@@ -84,3 +84,55 @@ function live(element) {
 
 const element = document.querySelector("[data-live]");
 if (element !== null) live(element);
+
+function wire(root) {
+  for (const button of root.querySelectorAll("[data-copy]")) {
+    if (!navigator.clipboard) continue;
+    button.hidden = false;
+    button.onclick = async () => {
+      await navigator.clipboard.writeText(button.parentElement.querySelector("pre").textContent);
+      button.textContent = "Copied";
+    };
+  }
+}
+wire(document);
+
+function search(button) {
+  const told = document.getElementById("search-told");
+  const list = document.getElementById("found");
+  let source = null;
+  const stop = (text) => {
+    source.close();
+    source = null;
+    button.textContent = "Search again";
+    told.append(` ${text}`);
+  };
+  button.hidden = false;
+  button.onclick = () => {
+    if (source !== null) return stop("Stopped.");
+    list.replaceChildren();
+    button.textContent = "Stop";
+    let next = "";
+    source = new EventSource(button.dataset.search);
+    source.onmessage = (event) => {
+      const now = JSON.parse(event.data);
+      if (now.problem) told.textContent = now.problem;
+      if (now.done) {
+        stop(next ? "" : "This is the end of the topic.");
+        if (next) {
+          const link = document.createElement("a");
+          link.href = button.dataset.next + next;
+          link.textContent = "Go on";
+          told.append(link);
+        }
+        return;
+      }
+      told.textContent = `${now.looked} looked at, ${now.found} found.`;
+      // Made by the console's own template, which escapes what messages have.
+      if (now.html) list.insertAdjacentHTML("beforeend", now.html);
+      next = now.next;
+    };
+    source.onerror = () => stop("The console does not answer.");
+  };
+}
+for (const button of document.querySelectorAll("[data-search]")) search(button);
