@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
@@ -18,6 +18,8 @@ from tools.deploy_setup import program
 
 if TYPE_CHECKING:  # loaded where a browser starts
     from playwright.sync_api import Browser, BrowserContext, Page
+
+Scheme = Literal["light", "dark"]
 
 SHOWN_MS_MAX: Final = 20_000
 VIEWS: Final = [
@@ -45,7 +47,7 @@ def started_chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def screen(browser: Browser, scheme: str, width: int) -> Iterator[BrowserContext]:
+def screen(browser: Browser, scheme: Scheme, width: int) -> Iterator[BrowserContext]:
     """A screen of this width in pixels, whose user likes light or dark pages."""
     made = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     made.set_default_timeout(SHOWN_MS_MAX)
