@@ -104,7 +104,7 @@ class ShownMessage:
     schema_version: str
     properties: list[tuple[str, str]]
     headers: list[tuple[str, str]]
-    """What else its metadata has, by name."""
+    """Other fields of its metadata, by name."""
     origin: str
     """The topic that it comes from if it is a dead or retry letter; empty for any other message."""
     text: str

@@ -35,7 +35,7 @@ HISTOGRAMS: Final = {
     "magnetar_dispatch_latency_seconds": "dispatch",
     "magnetar_end_to_end_latency_seconds": "end to end",
 }
-"""What each histogram is shown as; docs/metrics.md says from when to when each one is."""
+"""Names that pages show for histograms; docs/metrics.md says from when to when each one is."""
 
 _QUERY: Final = "&".join(f"{quote('name[]')}={name}_bucket" for name in HISTOGRAMS)
 

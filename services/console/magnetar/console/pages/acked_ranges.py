@@ -1,4 +1,4 @@
-"""What is acknowledged above a mark-delete position, as a strip of cells. Pure."""
+"""Acknowledged entries above a mark-delete position, as a strip of cells. Pure."""
 
 from __future__ import annotations
 
