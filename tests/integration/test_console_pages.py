@@ -1,4 +1,4 @@
-"""Every page of the console in a browser, under load: nobody is kept out, text never runs, a loss is told.
+"""Every page of the console in a browser, under load: axe is content, text never runs, a loss is told.
 
 `MAGNETAR_CONSOLE_SCREENSHOTS=DIR` writes a picture of each page.
 """
@@ -48,15 +48,15 @@ TOPIC: Final = f"persistent://{SHOP}/placed"
 MANY: Final = "shop/archive"
 RUN: Final = "document.title='owned'"
 SUM: Final = "${3*1234567}{{3*1234567}}{%print(3*1234567)%}"
-"""What a template that takes text for its own would work out: 3703701."""
+"""Evaluates to 3703701 in a template that takes text for its own."""
 HOSTILE: Final = f'<script>{RUN}</script><img src=x onerror="{RUN}">\'"`{SUM}'
 EVIL_NAME: Final = f'x"><img src=x onerror={RUN}><a href=javascript:{RUN}>'
-"""Of a topic and a subscription."""
+"""Name of a topic and a subscription."""
 EVIL: Final = f"persistent://{SHOP}/{EVIL_NAME}"
 CHART_MS: Final = 40_000
 """After this time the lines of a chart can be seen in a picture."""
 LOST: Final = r"Failed to load resource|Failed to fetch|Response Status Error|Send Error"
-"""What a browser says of answers that are none."""
+"""Messages of a browser about answers that did not come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def shown() -> Iterator[Shown]:
 
 
 class Order(pulsar.schema.Record):  # type: ignore[misc]
-    """What the topic's messages are."""
+    """A message of the topic."""
 
     number = pulsar.schema.Integer()
     customer = pulsar.schema.String()
@@ -197,7 +197,7 @@ def test_no_page_is_left_out(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_under_load_keeps_nobody_out(
+def test_a_page_under_load_has_no_barrier(
     shown: Shown, chromium: Browser, view: tuple[Scheme, int], name: str
 ) -> None:
     url, text = pages(shown)[name]
