@@ -47,7 +47,7 @@ def test_a_topic_is_live_and_its_parts_load_when_they_are_opened(
     page.locator("summary", has_text="Ledgers").click()
     shows(page, ".strip", "1 entries")
     page.locator("summary", has_text="Policies").click()
-    shows(page, "th", "Value in force")
+    shows(page, "th", "Value in effect")
     assert fits(page)
     for path in ("subscription", "messages"):
         query = urlencode({"topic": topic, "name": HOSTILE.replace("/", "")})
