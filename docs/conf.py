@@ -48,6 +48,7 @@ TREE: Final = {
     ],
     "Operate it": [
         "operations",
+        "console",
         "explain",
         "console",
         "top",

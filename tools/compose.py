@@ -244,6 +244,7 @@ def up(compose: Compose) -> None:
     doors = {
         "clients": ("pulsar", "discovery", "6650"),
         "admin": ("http", "discovery", "8080"),
+        "console": ("http", "console", "8090"),
         "Prometheus": ("http", "prometheus", "9090"),
     }
     if compose.secure:

@@ -1,8 +1,9 @@
 """Third-party scripts and styles of the console: `python -m tools.console_assets` fetches them.
 
-They are kept in the package, so that the console works without a network and users need no build chain. A
-file is taken over only if its digest is the one that is pinned here. npm, which reads the environment's
-configuration, fetches the packages; `--check` compares what is there, and needs neither npm nor a network.
+They are kept in the package, so that the console works without a network and users need no build chain; axe,
+which only tests use, is kept beside those tests. A file is taken over only if its digest is the one that is
+pinned here. npm, which reads the environment's configuration, fetches the packages; `--check` compares what
+is there, and needs neither npm nor a network.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-STATIC: Final = Path(__file__).resolve().parents[1] / "services/console/magnetar/console/static"
+ROOT: Final = Path(__file__).resolve().parents[1]
+STATIC: Final = ROOT / "services/console/magnetar/console/static"
+AXE: Final = ROOT / "tests/integration/axe"
 FETCH_SECONDS_MAX: Final = 120.0
 
 
@@ -69,11 +73,29 @@ ASSETS: Final = (
     ),
 )
 
+TEST_ASSETS: Final = (
+    Asset(
+        "axe-core",
+        "4.14.1",
+        "axe.min.js",
+        "axe.min.js",
+        "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c",
+    ),
+    Asset(
+        "axe-core",
+        "4.14.1",
+        "LICENSE",
+        "axe.LICENSE",
+        "af175b9d96ee93c21a036152e1b905b0b95304d4ae8c2c921c7609100ba8df7e",
+    ),
+)
+"""Finds what people with impairments cannot use; not part of the package."""
 
-def problems(directory: Path = STATIC) -> list[str]:
+
+def problems(directory: Path = STATIC, assets: Sequence[Asset] = ASSETS) -> list[str]:
     """Return each file that is missing, or is another one than was pinned."""
     found = []
-    for asset in ASSETS:
+    for asset in assets:
         path = directory / asset.name
         if not path.is_file():
             found.append(f"{asset.name}: file not found; run python -m tools.console_assets")
@@ -82,14 +104,14 @@ def problems(directory: Path = STATIC) -> list[str]:
     return found
 
 
-def fetch(directory: Path = STATIC) -> list[str]:
+def fetch(directory: Path = STATIC, assets: Sequence[Asset] = ASSETS) -> list[str]:
     """Fetch all packages and write their files; returns the problems of files that were left alone."""
     found = []
     with tempfile.TemporaryDirectory() as scratch:
-        for package in sorted({(asset.package, asset.version) for asset in ASSETS}):
+        for package in sorted({(asset.package, asset.version) for asset in assets}):
             name, version = package
             archive = _packed(f"{name}@{version}", Path(scratch))
-            for asset in ASSETS:
+            for asset in assets:
                 if (asset.package, asset.version) == package:
                     content = _member(archive, f"package/{asset.member}")
                     if _digest(content) == asset.sha256:
@@ -127,7 +149,8 @@ def _digest(content: bytes) -> str:
 
 
 def main() -> None:
-    found = problems() if sys.argv[1:] == ["--check"] else fetch()
+    work = problems if sys.argv[1:] == ["--check"] else fetch
+    found = work() + work(AXE, TEST_ASSETS)
     for each in found:
         print(f"console assets: {each}", file=sys.stderr)
     if found:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pulsar
 import pytest
@@ -118,7 +119,7 @@ def test_one_command_starts_a_cluster_that_clients_reach_through_its_discoveries
     with make_cluster(tmp_path) as cluster:
         cluster.wait_until_ready()
         pids = cluster.pids
-        assert len(pids) == 9
+        assert len(pids) == 10
         topics = [f"persistent://public/default/everywhere-{number}" for number in range(TOPICS)]
         options = {"operation_timeout_seconds": 60, "logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)}
         with closing(pulsar.Client(cluster.told("clients"), **options)) as client:
@@ -130,6 +131,8 @@ def test_one_command_starts_a_cluster_that_clients_reach_through_its_discoveries
         serving = {admin(cluster, "topics", "lookup", topic) for topic in topics}
         assert len(serving) == 3, "each broker serves some"
         assert "everywhere-0" in admin(cluster, "topics", "list", "public/default")
+        with urlopen(f"{cluster.told('console')}/topics?namespace=public/default", timeout=60) as page:
+            assert b"everywhere-0" in page.read()
 
         assert "magnetar context use local-cluster" in cluster.printed
         brokers = top(cluster, "brokers")
@@ -141,7 +144,13 @@ def test_one_command_starts_a_cluster_that_clients_reach_through_its_discoveries
 
         assert cluster.stop() == 0, cluster.printed
         stopped = re.findall(r"^stopped (.*) \(", cluster.printed, re.MULTILINE)
-        assert [names.split(",")[0] for names in stopped] == ["discovery-1", "broker-1", "bookie-1", "etcd"]
+        assert [names.split(",")[0] for names in stopped] == [
+            "console",
+            "discovery-1",
+            "broker-1",
+            "bookie-1",
+            "etcd",
+        ]
         assert all(map(gone, pids.values()))
 
 

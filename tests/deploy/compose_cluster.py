@@ -30,6 +30,7 @@ SERVICES: Final = (
     "broker-1",
     "broker-2",
     "discovery",
+    "console",
     "prometheus",
 )
 

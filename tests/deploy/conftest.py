@@ -15,7 +15,7 @@ from tools.images.stand_ins import NoStandIn, provide
 from tools.images.wheels import NotFetched
 
 HERE: Final = Path(__file__).parent
-SERVICES: Final = ("bookie", "broker", "discovery", "tools")
+SERVICES: Final = ("bookie", "broker", "discovery", "console", "tools")
 """What tests run in each run; the image with Spark is large, and those who need it ask for it."""
 ETCD_IMAGE: Final = "quay.io/coreos/etcd:v3.5.21"
 FIRST_TIME_SECONDS_MAX: Final = 1800

@@ -93,6 +93,12 @@ def test_a_client_inside_reaches_the_same_topics(cluster: ComposeCluster, client
     assert "bookie-3" in cluster.run_tools("admin", "bookies", "list-bookies")
 
 
+def test_the_console_shows_the_cluster(cluster: ComposeCluster) -> None:
+    address = cluster.compose.run("port", "console", "8090").strip()
+    with urllib.request.urlopen(f"http://{address}/tenants", timeout=60) as page:
+        assert b"public" in page.read()
+
+
 def test_containers_have_no_more_than_they_need(cluster: ComposeCluster) -> None:
     containers = cluster.compose.containers()
     assert set(containers) == set(SERVICES)
@@ -117,7 +123,7 @@ def test_prometheus_scrapes_everything_and_takes_the_rules(cluster: ComposeClust
         }
 
     targets = {
-        "etcd:2379", "discovery:8080", "127.0.0.1:9090",
+        "etcd:2379", "discovery:8080", "console:8090", "127.0.0.1:9090",
         "broker-1:8080", "broker-2:8080", "bookie-1:8000", "bookie-2:8000", "bookie-3:8000",
     }  # fmt: skip
     eventually(lambda: up() == dict.fromkeys(targets, "1"), "all are scraped", 120.0)

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from magnetar.bookie.config import BookieConfig
 from magnetar.common.config.loader import load
+from magnetar.console.config import ConsoleConfig
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
@@ -36,7 +37,12 @@ KEYS_OF_1_29 = {
 """Of services, those that docker-compose 1.29 and Compose v2 read alike; try others with both first."""
 
 
-CONFIGS = [("bookie", BookieConfig), ("broker", ClusterBrokerConfig), ("discovery", DiscoveryConfig)]
+CONFIGS = [
+    ("bookie", BookieConfig),
+    ("broker", ClusterBrokerConfig),
+    ("discovery", DiscoveryConfig),
+    ("console", ConsoleConfig),
+]
 
 
 def texts(value: object) -> Iterator[str]:
@@ -70,12 +76,12 @@ def services_of(image: str) -> list[str]:
 def test_images_have_the_version_of_this_tree_and_may_be_in_any_registry() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     ours = [service["image"] for service in SERVICES.values() if "magnetar/" in service["image"]]
-    assert len(ours) == 8
+    assert len(ours) == 9
     form = re.compile(
         rf"\$\{{MAGNETAR_REGISTRY:-}}magnetar/\w+:\$\{{MAGNETAR_VERSION:-{re.escape(version)}}}"
     )
     assert [image for image in ours if not form.fullmatch(image)] == []
-    assert sum(image_of(name).endswith(f":{version}") for name in SERVICES) == 8
+    assert sum(image_of(name).endswith(f":{version}") for name in SERVICES) == 9
     for service in SERVICES.values():
         assert not service["image"].endswith((":latest", ":-latest}"))
         assert ":" in service["image"]
@@ -118,6 +124,7 @@ def test_containers_are_given_the_time_that_a_clean_stop_may_take() -> None:
         "bookie": BookieConfig().listener.shutdown_timeout_ms,
         "broker": ClusterBrokerConfig().broker.shutdown_timeout_ms,
         "discovery": DiscoveryConfig().listener.shutdown_timeout_ms,
+        "console": ConsoleConfig().listener.shutdown_timeout_ms,
     }
     for image, limit_ms in limits_ms.items():
         for name in services_of(image):
@@ -144,7 +151,7 @@ def test_whatever_may_be_set_is_in_the_example_with_its_default() -> None:
 def test_prometheus_scrapes_every_service_that_has_a_page() -> None:
     config = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text())
     jobs = {job["job_name"]: job for job in config["scrape_configs"]}
-    ports = {"broker": 8080, "bookie": 8000, "discovery": 8080}
+    ports = {"broker": 8080, "bookie": 8000, "discovery": 8080, "console": 8090}
     for image, port in ports.items():
         (targets,) = jobs[image]["static_configs"]
         assert targets["targets"] == [f"{name}:{port}" for name in services_of(image)]
@@ -265,7 +272,9 @@ def test_every_file_of_the_secure_cluster_is_made(certs: Path) -> None:
 
 def test_secure_services_wait_for_certificates_and_hold_no_secret_in_their_environment() -> None:
     assert set(SECURED) - {"certs"} <= set(SERVICES)
-    for name in services_of("bookie") + services_of("broker") + ["etcd", "discovery", "offload", "tools"]:
+    for name in (
+        services_of("bookie") + services_of("broker") + ["etcd", "discovery", "console", "offload", "tools"]
+    ):
         service = SECURED[name]
         assert service["depends_on"]["certs"] == {"condition": "service_completed_successfully"}
         assert service["volumes"] == ["certs:/certs:ro"]

@@ -21,7 +21,7 @@ BOOKIE_MB_MAX = 60
 """Above the base."""
 ETCD_SECONDS_MAX = 120.0
 STOP_SECONDS = 60
-"""Granted to each; a bookie and a discovery take a second, a broker as long as it takes to close topics."""
+"""Granted to each; all but a broker take a second, a broker as long as it takes to close topics."""
 MESSAGES = 200
 
 NEVER = {"pip", "setuptools", "wheel", "uv", "pytest", "mypy", "ruff"}
@@ -37,11 +37,12 @@ class Cluster:
     bookie: Container
     broker: Container
     discovery: Container
+    console: Container
     tools_image: str
 
     @property
     def services(self) -> tuple[Container, ...]:
-        return (self.bookie, self.broker, self.discovery)
+        return (self.bookie, self.broker, self.discovery, self.console)
 
     def tools(self, *command: str) -> str:
         """What a command of `magnetar` prints, in a container beside them."""
@@ -80,9 +81,17 @@ def cluster(docker: Docker, images: dict[str, str], etcd_image: str) -> Iterator
             environment={**store, **one_copy, "MAGNETAR_ADVERTISED_ADDRESS": "broker"},
         )
         discovery = network.start(images["discovery"], "discovery", environment=store)
-        broker.wait_healthy()
-        discovery.wait_healthy()
-        yield Cluster(network, bookie, broker, discovery, images["tools"])
+        console = network.start(
+            images["console"],
+            "console",
+            environment={
+                "MAGNETAR_WEB_SERVICE_URL": "http://broker:8080",
+                "MAGNETAR_BROKER_SERVICE_URL": "pulsar://broker:6650",
+            },
+        )
+        for service in (broker, discovery, console):
+            service.wait_healthy()
+        yield Cluster(network, bookie, broker, discovery, console, images["tools"])
 
 
 def answers(etcd: Container) -> bool:
@@ -125,6 +134,11 @@ def test_a_cluster_of_them_carries_messages_on_read_only_roots(cluster: Cluster)
     assert consumed.count("hello") == MESSAGES
 
 
+def test_the_console_shows_what_the_broker_has(cluster: Cluster) -> None:
+    program = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8090/tenants').read().decode())"
+    assert ">public<" in cluster.console.execute("python3", "-c", program)
+
+
 def test_services_have_no_rights_and_nothing_to_write_to(cluster: Cluster) -> None:
     for service in cluster.services:
         assert service.execute("id", "-u", "-n").split() == ["magnetar"]
@@ -154,7 +168,7 @@ def test_the_health_check_says_what_is_wrong(cluster: Cluster) -> None:
 
 def test_sigterm_ends_each_of_them_in_good_order(cluster: Cluster) -> None:
     """The last test of the cluster: afterwards there is none."""
-    for service in (cluster.discovery, cluster.broker, cluster.bookie):
+    for service in (cluster.console, cluster.discovery, cluster.broker, cluster.bookie):
         code, seconds = service.stop(STOP_SECONDS)
         assert code == 0, service.logs()
         assert seconds < STOP_SECONDS

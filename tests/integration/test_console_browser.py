@@ -10,65 +10,28 @@ from urllib.parse import urlencode
 import pulsar
 import pytest
 
+from tests.integration.browser import VIEWS, clean_page, fits, screen, shows, started_chromium
 from tests.integration.harness import Endpoint
 from tests.integration.rest import Rest
-from tools.deploy_setup import program
 
 if TYPE_CHECKING:  # loaded where a browser starts
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.full
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-SHOWN_MS_MAX = 20_000
-VIEWS = [
-    pytest.param(("light", 1280), id="desk"),
-    pytest.param(("dark", 390), id="phone"),
-]
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Debian's chromium; skips where it is not installed."""
-    path = program("chromium")
-    if path is None:
-        pytest.skip("chromium is not installed; `make deploy-setup` installs it on Debian")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(path), args=["--no-sandbox"])
+    with started_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(params=VIEWS)
-def context(request: pytest.FixtureRequest, chromium: Browser) -> Iterator[BrowserContext]:
-    scheme, width = request.param
-    made = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
-    made.set_default_timeout(SHOWN_MS_MAX)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    """A page that has to end without an error of a script, or a refusal of the policy."""
-    made, errors = context.new_page(), list[str]()
-    made.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    made.on("pageerror", lambda error: errors.append(str(error)))
-    yield made
-    assert errors == []
-
-
-def shows(page: Page, selector: str, text: str | re.Pattern[str]) -> None:
-    """Wait until an element has this text."""
-    page.locator(selector, has_text=text).first.wait_for()
-
-
-def fits(page: Page) -> bool:
-    """Whether a page is no wider than the screen."""
-    width: int = page.evaluate("document.documentElement.scrollWidth")
-    return page.viewport_size is not None and width <= page.viewport_size["width"]
+def page(request: pytest.FixtureRequest, chromium: Browser) -> Iterator[Page]:
+    with screen(chromium, *request.param) as context, clean_page(context) as made:
+        yield made
 
 
 def test_a_topic_is_live_and_its_parts_load_when_they_are_opened(
@@ -84,7 +47,7 @@ def test_a_topic_is_live_and_its_parts_load_when_they_are_opened(
     page.locator("summary", has_text="Ledgers").click()
     shows(page, ".strip", "1 entries")
     page.locator("summary", has_text="Policies").click()
-    shows(page, "th", "Value in force")
+    shows(page, "th", "Value in effect")
     assert fits(page)
     for path in ("subscription", "messages"):
         query = urlencode({"topic": topic, "name": HOSTILE.replace("/", "")})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.console_assets import ASSETS, STATIC, problems
+from tools.console_assets import ASSETS, AXE, STATIC, TEST_ASSETS, problems
 
 OWN = {"console.css", "console.js", "icon.svg"}
 
 
 def test_files_of_others_are_as_pinned_and_nothing_else_is_there() -> None:
     assert problems() == []
+    assert problems(AXE, TEST_ASSETS) == []
     assert {path.name for path in STATIC.iterdir()} == OWN | {asset.name for asset in ASSETS}
 
 

@@ -30,12 +30,14 @@ def test_each_image_holds_what_it_runs_and_no_more() -> None:
     assert rooms["bookie"] == {"bookie", "cli", "common", "ledger", "standalone"}
     assert rooms["broker"] == {"broker", "cli", "common", "ledger", "standalone"}
     assert rooms["discovery"] == {"cli", "common", "discovery", "standalone"}
-    assert rooms["tools"] == rooms["bookie"] | rooms["broker"] | rooms["discovery"] | {"client", "console"}
+    assert rooms["console"] == {"cli", "client", "common", "console", "standalone"}
+    assert rooms["tools"] == rooms["bookie"] | rooms["broker"] | rooms["discovery"] | rooms["console"]
     assert rooms["spark"] == rooms["tools"] | {"spark"}
     assert held["bookie"].pins.keys() & (WEB | TOPICS | {"rich", "pyarrow"}) == set()
     assert held["broker"].pins.keys() >= WEB | TOPICS | {"pyarrow", "s3fs"}
     assert held["tools"].pins.keys() >= TOPICS | {"jinja2"}
     assert "jinja2" not in held["broker"].pins
+    assert held["console"].pins.keys() & (TOPICS | {"rich", "pyarrow", "bcrypt"}) == set()
     assert held["spark"].pins.keys() >= {"pyspark", "fastavro", "pyarrow", "rich"}
     for each in held.values():
         assert each.pins.keys() >= {"grpcio", "uvloop", "click", "structlog"}

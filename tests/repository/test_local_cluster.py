@@ -11,6 +11,7 @@ import pytest
 from magnetar.bookie.config import BookieConfig
 from magnetar.cli.client_conf import read_client_conf
 from magnetar.common.config.loader import Loaded, load
+from magnetar.console.config import ConsoleConfig
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
@@ -21,7 +22,12 @@ from tools.local_cluster.plan import FIRST_PORTS, Member, Options, Plan, Ports, 
 from tools.local_cluster.process import Process, how_it_ended
 from tools.local_cluster.screen import Screen
 
-SETTINGS = {"bookie": BookieConfig, "broker": ClusterBrokerConfig, "discovery": DiscoveryConfig}
+SETTINGS = {
+    "bookie": BookieConfig,
+    "broker": ClusterBrokerConfig,
+    "discovery": DiscoveryConfig,
+    "console": ConsoleConfig,
+}
 
 
 def plan(tmp_path: Path, **options: object) -> Plan:
@@ -37,7 +43,16 @@ def sets(member: Member) -> list[str]:
 def test_three_of_everything_and_two_discoveries_start_in_their_order(tmp_path: Path) -> None:
     names = [member.name for member in plan(tmp_path).members]
     bookies, brokers = ([f"{kind}-{number}" for number in (1, 2, 3)] for kind in ("bookie", "broker"))
-    assert names == ["etcd", *bookies, *brokers, "discovery-1", "discovery-2"]
+    assert names == ["etcd", *bookies, *brokers, "discovery-1", "discovery-2", "console"]
+    assert not plan(tmp_path, console=False).of("console")
+
+
+def test_the_console_is_told_where_clients_go(tmp_path: Path) -> None:
+    made = plan(tmp_path, discoveries=0)
+    (console,) = made.of("console")
+    loaded = load(ConsoleConfig, overrides=sets(console)).value.cluster
+    assert (loaded.admin_url, loaded.service_url) == (made.admin_url, made.service_url)
+    assert console.reached_at == made.console_url == "http://127.0.0.1:8070"
 
 
 @pytest.mark.parametrize("bookies", [1, 2, 3, 4])

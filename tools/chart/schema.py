@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from magnetar.bookie.config import BookieConfig
 from magnetar.common.config.setting_values import Setting, settings_of
+from magnetar.console.config import ConsoleConfig
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 
@@ -21,6 +22,7 @@ SERVICES: Final[Mapping[str, type]] = {
     "bookie": BookieConfig,
     "broker": ClusterBrokerConfig,
     "discovery": DiscoveryConfig,
+    "console": ConsoleConfig,
 }
 SET_BY_CHART: Final[Mapping[str, frozenset[str]]] = {
     "bookie": frozenset(
@@ -58,6 +60,18 @@ SET_BY_CHART: Final[Mapping[str, frozenset[str]]] = {
             "metadataStoreUrl",
             "servicePort",
             "webServicePort",
+        }
+    ),
+    "console": frozenset(
+        {
+            "bindAddress",
+            "brokerClientTrustCertsFilePath",
+            "brokerServiceUrl",
+            "tlsCertificateFilePath",
+            "tlsKeyFilePath",
+            "webServicePort",
+            "webServicePortTls",
+            "webServiceUrl",
         }
     ),
 }

@@ -49,6 +49,7 @@ TARGETS: Final = {
         Target("bookie", ("magnetar-cli[bookie]",), "magnetar bookie"),
         Target("broker", ("magnetar-cli[broker]", _COLD), "magnetar broker; reads offloaded ledgers"),
         Target("discovery", ("magnetar-cli[discovery]",), "magnetar discovery"),
+        Target("console", ("magnetar-cli[console]",), "magnetar console"),
         Target("tools", ("magnetar-cli[all]",), "every command of magnetar, standalone too"),
         Target("spark", ("magnetar-cli[all]", _COLD, "magnetar-spark"), "the tools, PySpark and Java"),
     )

@@ -1,7 +1,7 @@
 """`make cluster`: a whole cluster as processes of this machine, to try things with and to test against.
 
-etcd, bookies, brokers and discoveries start with one command on loopback; Ctrl-C stops them. Not for
-production: all data is on one disk.
+etcd, bookies, brokers, discoveries and a console start with one command on loopback; Ctrl-C stops them.
+Not for production: all data is on one disk.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ SAME_REQUEST_S: Final = 1.0
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='make cluster ARGS="..."',
-        description="etcd, bookies, brokers and discoveries as processes of this machine; Ctrl-C stops them.",
+        description="etcd, bookies, brokers, discoveries and a console as processes of this machine; "
+        "Ctrl-C stops them.",
     )
     parser.add_argument("--bookies", type=_at_least_one, default=3, metavar="N", help="how many (default 3)")
     parser.add_argument("--brokers", type=_at_least_one, default=3, metavar="N", help="how many (default 3)")
     parser.add_argument("--discoveries", type=_count, default=2, metavar="N", help="how many (default 2)")
+    parser.add_argument("--no-console", action="store_true", help="without the console")
     parser.add_argument(
         "--data-dir", type=Path, default=Path("data/cluster"), help="default ./data/cluster", metavar="DIR"
     )
@@ -74,7 +76,10 @@ def settings_by_kind(given: Sequence[str]) -> dict[str, list[str]]:
     for text in given:
         kind, separator, setting = text.partition(":")
         if kind not in KINDS[1:] or not separator or "=" not in setting:
-            raise ValueError(f"--set {text}: write bookie:KEY=VALUE, broker:KEY=VALUE or discovery:KEY=VALUE")
+            raise ValueError(
+                f"--set {text}: write bookie:KEY=VALUE, broker:KEY=VALUE, discovery:KEY=VALUE or "
+                "console:KEY=VALUE"
+            )
         found.setdefault(kind, []).append(setting)
     return found
 
@@ -164,6 +169,7 @@ def main(argv: Sequence[str]) -> int:
             bookies=options.bookies,
             brokers=options.brokers,
             discoveries=options.discoveries,
+            console=not options.no_console,
             free_ports=options.free_ports,
             settings=settings_by_kind(options.settings),
         )

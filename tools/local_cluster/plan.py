@@ -18,11 +18,14 @@ FIRST_PORTS: Final = {
     "bookie": {"brokers": 3181, "HTTP": 8000},
     "discovery": {"clients": 6650, "HTTP": 8080},
     "broker": {"clients": 6660, "HTTP": 8090, "control": 6760},
+    "console": {"HTTP": 8070},
 }
 """Ports of the first process of each kind; later ones have the next ports."""
 
-KINDS: Final = ("etcd", "bookie", "broker", "discovery")
+KINDS: Final = ("etcd", "bookie", "broker", "discovery", "console")
 """In the order of starting."""
+
+_ALONE: Final = ("etcd", "console")
 
 COPIES: Final = 3
 COPIES_ACKNOWLEDGED: Final = 2
@@ -36,6 +39,7 @@ class Options:
     bookies: int = 3
     brokers: int = 3
     discoveries: int = 2
+    console: bool = True
     free_ports: bool = False
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """KEY=VALUE by kind."""
@@ -54,6 +58,8 @@ class Member:
     @property
     def reached_at(self) -> str:
         """Where those connect whom it serves."""
+        if self.kind == "console":
+            return self.http_url
         first = next(iter(self.ports.values()))
         scheme = "pulsar://" if self.kind in ("broker", "discovery") else ""
         return f"{scheme}{HOST}:{first}"
@@ -88,6 +94,11 @@ class Plan:
     @property
     def admin_url(self) -> str:
         return (self.of("discovery") or self.of("broker"))[0].http_url
+
+    @property
+    def console_url(self) -> str:
+        """Empty without a console."""
+        return "".join(member.http_url for member in self.of("console"))
 
     @property
     def metadata_url(self) -> str:
@@ -130,12 +141,13 @@ def make_plan(options: Options, *, magnetar: str, etcd: str, ports: Ports | None
         "bookie": options.bookies,
         "broker": options.brokers,
         "discovery": options.discoveries,
+        "console": int(options.console),
     }
     members: list[Member] = []
     metadata = ""
     for kind in KINDS:
         for number in range(counts[kind]):
-            name = kind if kind == "etcd" else f"{kind}-{number + 1}"
+            name = kind if kind in _ALONE else f"{kind}-{number + 1}"
             own = {
                 purpose: given.take(name, purpose, first + number)
                 for purpose, first in FIRST_PORTS[kind].items()
@@ -144,7 +156,11 @@ def make_plan(options: Options, *, magnetar: str, etcd: str, ports: Ports | None
                 metadata = f"etcd:{HOST}:{own['clients']}"
                 command = _etcd_command(etcd, data, own)
             else:
-                settings = _settings(kind, number + 1, own, metadata, options)
+                settings = (
+                    _console_settings(Plan(tuple(members), ()), own)
+                    if kind == "console"
+                    else _settings(kind, number + 1, own, metadata, options)
+                )
                 sets = [f"{key}={value}" for key, value in settings.items()]
                 sets += options.settings.get(kind, ())
                 command = (magnetar, kind, "--log-format", "console")
@@ -162,6 +178,14 @@ def _etcd_command(program: str, data: Path, ports: Mapping[str, int]) -> tuple[s
         *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
         *("--initial-cluster", f"etcd={peers}"),
     )
+
+
+def _console_settings(cluster: Plan, ports: Mapping[str, int]) -> dict[str, object]:
+    return {
+        "webServicePort": ports["HTTP"],
+        "webServiceUrl": cluster.admin_url,
+        "brokerServiceUrl": cluster.service_url,
+    }
 
 
 def _settings(

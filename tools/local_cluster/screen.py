@@ -13,7 +13,13 @@ from typing import Final, TextIO
 from tools.local_cluster.plan import CLUSTER_NAME, KINDS, Plan
 from tools.local_cluster.process import Process
 
-_PLURALS: Final = {"etcd": "etcd", "bookie": "bookies", "broker": "brokers", "discovery": "discoveries"}
+_PLURALS: Final = {
+    "etcd": "etcd",
+    "bookie": "bookies",
+    "broker": "brokers",
+    "discovery": "discoveries",
+    "console": "console",
+}
 _BOLD, _RED, _GREEN, _DIM, _OFF = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
@@ -93,6 +99,7 @@ class Screen:
             "",
             f"  clients    {self._in(_BOLD, plan.service_url)}",
             f"  admin      {self._in(_BOLD, plan.admin_url)}",
+            *([f"  console    {self._in(_BOLD, plan.console_url)}"] if plan.console_url else []),
             f"  data       {_shown(data_dir)}   (logs: {_shown(data_dir / 'logs')}/PROCESS.log)",
             "",
             *(f"  {line}" for line in table),

@@ -59,7 +59,7 @@ class Supervisor:
                 group.create_task(self._watch(one))
 
     async def stop(self) -> None:
-        """Discoveries, then brokers, which close their topics, then bookies, then etcd."""
+        """The console and discoveries, then brokers, which close their topics, then bookies, then etcd."""
         for kind in reversed(KINDS):
             some = [one for one in self._of(kind) if one.running]
             if not some:

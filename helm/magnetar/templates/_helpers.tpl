@@ -136,6 +136,10 @@ without an exponent, lists with commas, and a backslash twice.
 {{- include "magnetar.settings" (list . "discovery" $own) -}}
 {{- end -}}
 
+{{- define "magnetar.consoleSettings" -}}
+{{- include "magnetar.settings" (list . "console" dict) -}}
+{{- end -}}
+
 {{/* Ports for clients that are offered, as a YAML map of names. */}}
 {{- define "magnetar.clientPorts" -}}
 {{- if not (include "magnetar.onlyTls" .) }}

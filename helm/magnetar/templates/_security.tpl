@@ -184,6 +184,23 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- toYaml $settings -}}
 {{- end -}}
 
+{{/* What the console asks, and what browsers get. It has no rights of its own, so no token. */}}
+{{- define "magnetar.consoleSecurity" -}}
+{{- $discovery := include "magnetar.name" (list . "discovery") -}}
+{{- if .Values.tls.clients.enabled -}}
+webServiceUrl: https://{{ $discovery }}:8443
+brokerServiceUrl: pulsar+ssl://{{ $discovery }}:6651
+brokerClientTrustCertsFilePath: /run/magnetar/clients-tls/ca.crt
+webServicePort: ""
+webServicePortTls: 8493
+tlsCertificateFilePath: /run/magnetar/clients-tls/tls.crt
+tlsKeyFilePath: /run/magnetar/clients-tls/tls.key
+{{- else -}}
+webServiceUrl: http://{{ $discovery }}:8080
+brokerServiceUrl: pulsar://{{ $discovery }}:6650
+{{- end -}}
+{{- end -}}
+
 {{/* Settings with those of security, from (list root component own); a value under config may not contradict them. */}}
 {{- define "magnetar.settings" -}}
 {{- $root := index . 0 -}}
@@ -205,7 +222,7 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- $identity := include "magnetar.identity" $component -}}
 {{- $values := $root.Values -}}
 {{- $found := dict -}}
-{{- if and $values.tls.clients.enabled (has $identity (list "broker" "discovery")) -}}
+{{- if and $values.tls.clients.enabled (has $identity (list "broker" "discovery" "console")) -}}
 {{- $_ := set $found "clients-tls" (dict "secretName" (include "magnetar.certificateSecret" (list $root "clients" $component))) -}}
 {{- else if and $values.tls.clients.enabled (eq $identity "admin") -}}
 {{- /* To trust, not to be: a client needs no key of a server. */ -}}
@@ -264,7 +281,7 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- $auth := .Values.auth -}}
 {{- if not $tls.certManager.enabled -}}
 {{- if $tls.clients.enabled -}}
-{{- range $component := list "broker" "discovery" -}}
+{{- range $component := include "magnetar.certifiedForClients" . | fromYamlArray -}}
 {{- if not (get $tls.existingSecret.clients $component) -}}
 {{- fail (printf "tls.clients.enabled: set tls.certManager.enabled=true, or name a secret in tls.existingSecret.clients.%s" $component) -}}
 {{- end -}}
@@ -286,6 +303,12 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- end -}}
 {{- if and $tls.clients.requireCertificate (include "magnetar.onlyTls" .) -}}
 {{- fail "tls.clients.requireCertificate and tls.clients.only: probes show no certificate; set one of them to false" -}}
+{{- end -}}
+{{- if and .Values.console.enabled $tls.clients.requireCertificate -}}
+{{- fail "console.enabled and tls.clients.requireCertificate: the console shows discovery no certificate; set one of them to false" -}}
+{{- end -}}
+{{- if and .Values.console.enabled $auth.enabled (not (or $auth.tokens.enabled $auth.openid.enabled $auth.anonymousRole)) -}}
+{{- fail "console.enabled: its visitors log in with tokens; set auth.tokens.enabled or auth.openid.enabled to true" -}}
 {{- end -}}
 {{- if and $auth.authorization.enabled (not $auth.enabled) -}}
 {{- fail "auth.authorization.enabled needs auth.enabled" -}}
@@ -310,6 +333,13 @@ tlsRequireTrustedClientCertOnConnect: {{ .Values.tls.clients.requireCertificate 
 {{- fail "auth.existingSecret: auth.tokens.secretKey has to name the secret with the key that signed these tokens" -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Components that have a certificate of the clients' authority, as a YAML list. */}}
+{{- define "magnetar.certifiedForClients" -}}
+{{- $found := list "broker" "discovery" -}}
+{{- if .Values.console.enabled }}{{ $found = append $found "console" }}{{ end -}}
+{{- toYaml $found -}}
 {{- end -}}
 
 {{/* Services that have a certificate of the services' authority, as a YAML list. */}}

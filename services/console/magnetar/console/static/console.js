@@ -13,6 +13,8 @@ document.addEventListener("keydown", (event) => {
 });
 
 const KEPT = 300;
+// Seconds that a chart shows at least.
+const SHOWN_S = 60;
 
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -32,7 +34,10 @@ function chart(element, title, labels) {
       legend: { live: true },
       axes: [axis, { ...axis, size: 60 }],
       series: [{}, ...labels.map((label, i) => ({ label: label, stroke: colors[i], width: 2 }))],
-      scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
+      scales: {
+        x: { range: (_, low, high) => (low === null ? [null, null] : [Math.min(low, high - SHOWN_S), high]) },
+        y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] },
+      },
     },
     [[], ...labels.map(() => [])],
     element
