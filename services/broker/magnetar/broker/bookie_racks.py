@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from magnetar.broker.stored_values import change_value, delete_value, read_value
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore, Versioned
-from magnetar.common.metadata.values import BookieRack, BookieRegistration, Decommission, decode
-
-
-@dataclass(frozen=True, slots=True)
-class BookieStatus:
-    """A bookie as metadata has it."""
-
-    bookie_id: str
-    state: str
-    """up, read-only, down, decommissioning, or decommissioned: up, and without an identity."""
-    address: str = ""
-    rack: str = ""
-    free_bytes: int = -1
-    """When it registered or last changed its mode; -1 while it is down."""
-    started_ms: int = 0
-    ledgers_to_move: int = 0
-    """Ledgers that a decommission has not moved yet, at its last audit."""
+from magnetar.common.metadata.values import BookieRack, BookieRegistration, decode
 
 
 class BookieRacks:
@@ -42,39 +24,6 @@ class BookieRacks:
         for item in await self._items(keys.bookies_prefix):
             found[keys.bookie_id_of(item.key)] = decode(BookieRegistration, item.value).address
         return sorted(found.items())
-
-    async def statuses(self) -> list[BookieStatus]:
-        """Returns the status of every bookie with an identity, a registration or a request to decommission
-        it, by id. Raises MetadataError.
-        """
-        keys = self._keys
-        identities = {keys.cookie_of(item.key) for item in await self._items(keys.cookies_prefix)}
-        up = {
-            keys.bookie_id_of(item.key): decode(BookieRegistration, item.value)
-            for item in await self._items(keys.bookies_prefix)
-        }
-        leaving = {
-            keys.decommission_of(item.key): decode(Decommission, item.value)
-            for item in await self._items(keys.decommissions_prefix)
-        }
-        found = []
-        for bookie_id in sorted({*identities, *up, *leaving}):
-            its, request = up.get(bookie_id), leaving.get(bookie_id)
-            if request is not None:
-                state = "decommissioning"
-            elif its is None:
-                state = "down"
-            elif bookie_id not in identities:
-                state = "decommissioned"
-            else:
-                state = "read-only" if its.read_only else "up"
-            ledgers = request.ledgers if request is not None and request.audited_ms else 0
-            if its is None:
-                found.append(BookieStatus(bookie_id, state, ledgers_to_move=ledgers))
-            else:
-                shown = (its.address, its.rack, its.free_bytes, its.started_ms)
-                found.append(BookieStatus(bookie_id, state, *shown, ledgers))
-        return found
 
     async def all(self) -> list[BookieRack]:
         """Returns all configured racks by bookie id; the bookies need not exist."""

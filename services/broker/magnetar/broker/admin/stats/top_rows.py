@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from magnetar.broker.bookie_racks import BookieStatus
 from magnetar.broker.metrics.views import SubscriptionView, TopicView
 from magnetar.broker.subscriptions.subscription import Subscription
 from magnetar.broker.topics.persistent_topic import PersistentTopic
+from magnetar.common.cluster.bookie_states import BookieState
 from magnetar.common.wire.pulsar_pb2 import CommandSubscribe
 
 T = TypeVar("T")
@@ -123,16 +123,17 @@ def subscription_row(topic: TopicView, name: str, its: SubscriptionView, broker:
     return {**row, "broker": broker}
 
 
-def bookie_row(its: BookieStatus) -> dict[str, Any]:
-    """Returns all columns of a bookie."""
+def bookie_row(its: BookieState) -> dict[str, Any]:
+    """Returns all columns of a bookie; freeBytes is -1, and others are empty, while it is down."""
+    registration, request = its.registration, its.decommission
     return {
         "bookie": its.bookie_id,
         "state": its.state,
-        "rack": its.rack,
-        "address": its.address,
-        "freeBytes": its.free_bytes,
-        "startedMs": its.started_ms,
-        "ledgersToMove": its.ledgers_to_move,
+        "rack": registration.rack if registration else "",
+        "address": registration.address if registration else "",
+        "freeBytes": registration.free_bytes if registration else -1,
+        "startedMs": registration.started_ms if registration else 0,
+        "ledgersToMove": request.ledgers if request is not None and request.audited_ms else 0,
     }
 
 

@@ -36,6 +36,7 @@ from magnetar.broker.admin.stats.top_rows import (
 )
 from magnetar.broker.load.process_usage import resident_bytes
 from magnetar.broker.metrics.views import SubscriptionView, TopicView
+from magnetar.common.cluster.bookie_states import bookie_states
 from magnetar.common.errors import MagnetarError, StorageError
 from magnetar.common.metadata.values import BrokerRegistration
 from magnetar.common.naming.namespace_name import NamespaceName
@@ -209,7 +210,8 @@ async def _rows_here(
 ) -> tuple[list[dict[str, Any]], int]:
     """Returns the first rows of this broker, up to the end of the page, and how many there are."""
     if wanted.kind == "bookies":
-        bookies = [bookie_row(each) for each in await call.broker.bookie_racks.statuses()]
+        ledgers = call.broker.ledgers
+        bookies = [bookie_row(each) for each in await bookie_states(ledgers.metadata, ledgers.keys)]
         rows = [row for row in bookies if wanted.contains in row["bookie"].lower()]
         return rows, len(rows)
     topics = [
