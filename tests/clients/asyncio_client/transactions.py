@@ -231,6 +231,8 @@ async def _disrupted(scene: Scene, verb: str) -> None:
     """Messages and acknowledgements of transactions that were open during a disruption end as they should."""
     inputs, outputs = await scene.producer(), await scene.producer("-out")
     consumer = await scene.consumer(type="shared")
+    # Before the messages: those of a ledger that ends, as with a move, go if no subscription keeps them.
+    await (await scene.consumer("-out")).close()
     await send(inputs, numbered(0, 2))
     messages = await receive(consumer, 2)
     committed, aborted = await _begin(scene), await _begin(scene)
@@ -245,7 +247,10 @@ async def _disrupted(scene: Scene, verb: str) -> None:
     await aborted.abort()
     await send(outputs, ["after"])
     result = await scene.consumer("-out")
-    expect_equal(texts(await receive(result, 2)), ["committed", "after"], "outputs")
+    found: dict[str, None] = {}
+    while len(found) < 2:  # Other programs move the topic, too: then messages may repeat.
+        found.update(dict.fromkeys(texts(await receive(result, 1))))
+    expect_equal(list(found), ["committed", "after"], "outputs")
     consumer.redeliver_unacknowledged()
     (again,) = await receive(consumer, 1)
     expect_equal(texts([again]), ["message 1"], "input of the aborted transaction")

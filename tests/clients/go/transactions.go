@@ -243,6 +243,10 @@ func txnDisrupted(t *trial, verb string) {
 func txnDisruptedOnTopic(t *trial, verb string) bool {
 	client, inputs, consumer := t.onTransactional(pulsar.Shared)
 	outputs := t.producer(pulsar.ProducerOptions{Topic: t.topic + "-out", DisableBatching: true})
+	// Before the messages: those of a ledger that ends, as with a move, go if no subscription keeps them.
+	options := earliest(pulsar.Exclusive)
+	options.Topic = t.topic + "-out"
+	t.consumer(options).Close()
 	t.sendTexts(inputs, numbered(0, 2)...)
 	messages := t.receiveMany(consumer, 2)
 	committed, aborted := t.begin(client), t.begin(client)
@@ -262,9 +266,13 @@ func txnDisruptedOnTopic(t *trial, verb string) bool {
 	t.commit(committed)
 	t.abort(aborted)
 	t.sendTexts(outputs, "after")
-	options := earliest(pulsar.Exclusive)
-	options.Topic = t.topic + "-out"
-	t.expectTexts(t.consumer(options), "committed", "after")
+	result, found := t.consumer(options), []string{}
+	for len(found) < 2 { // other programs move the topic, too: then messages may repeat
+		if text := string(t.receiveMany(result, 1)[0].Payload()); !slices.Contains(found, text) {
+			found = append(found, text)
+		}
+	}
+	t.ensure(reflect.DeepEqual(found, []string{"committed", "after"}), "outputs %v", found)
 	consumer.Close()
 	next := t.consumer(earliest(pulsar.Shared))
 	t.expectTexts(next, string(messages[1].Payload()))

@@ -192,6 +192,9 @@ class Receiver(Protocol):
     def take(self, message: Message) -> None:
         """Records that the application takes a message."""
 
+    def check(self) -> None:
+        """Raises the error with which it ended, or Closed."""
+
     def acknowledge(self, message: Message) -> None:
         """Acknowledges a message with the next group."""
 

@@ -59,6 +59,8 @@ class PartitionGrowth:
                         self._watched[owner] = topic, count, on_grown
             except ClientError as error:
                 _log.info("%s: cannot ask for new partitions: %s", topic.full, error)
+            except Exception:  # A mistake: it must not end the watch of the other topics.
+                _log.exception("%s: cannot open new partitions", topic.full)
 
     async def _run(self) -> None:
         while self._watched:

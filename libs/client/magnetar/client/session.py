@@ -111,9 +111,9 @@ class TopicSession:
         """Looks the topic up and opens the resident. Raises Refused, ConnectionLost, OperationTimeout."""
         await self._parts.lookup.patiently(self._open_once)
 
-    def lost(self, error: ClientError, assigned_url: str = "") -> None:
-        """Reconnects after the connection ended or the broker unloaded the topic, first to the broker that it
-        named.
+    def lost(self, error: ClientError, assigned_url: str = "", pause_s: float = 0.0) -> None:
+        """Reconnects, after a pause, when the connection ended or the broker unloaded the topic: first to the
+        broker that it named.
         """
         if self._opening:
             # This may follow directly after the response that opened it, which the waiting task has not
@@ -127,7 +127,7 @@ class TopicSession:
             return
         if self._reopening is None or self._reopening.done():
             _log.info("%s: %s; reconnecting", self.topic, error)
-            self._reopening = self._parts.home.loop.create_task(self._reopen(assigned_url))
+            self._reopening = self._parts.home.loop.create_task(self._reopen(assigned_url, pause_s))
 
     def fail(self, error: ClientError) -> None:
         """Ends it permanently with an error."""
@@ -183,7 +183,9 @@ class TopicSession:
         self.connection = connection
         self.opened += 1
 
-    async def _reopen(self, assigned_url: str) -> None:
+    async def _reopen(self, assigned_url: str, pause_s: float) -> None:
+        if pause_s:
+            await asyncio.sleep(pause_s)
         loop = asyncio.get_running_loop()
         deadline, pauses = loop.time() + self._parts.options.reconnect_timeout_s, BackOff()
         busy_until = min(deadline, loop.time() + BUSY_S_MAX)

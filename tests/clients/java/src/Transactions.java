@@ -1,7 +1,9 @@
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.Consumer;
@@ -320,6 +322,8 @@ final class Transactions {
         Producer<byte[]> outputs = producer(client, output).create();
         Consumer<byte[]> consumer =
                 consumer(client, topic).subscriptionType(SubscriptionType.Shared).subscribe();
+        // Before the messages: those of a ledger that ends, as with a move, go if no subscription keeps them.
+        consumer(client, output).subscribe().close();
         inputs.send(Context.bytes("m0"));
         inputs.send(Context.bytes("m1"));
         List<Message<byte[]>> messages = Context.receive(consumer, 2);
@@ -345,7 +349,11 @@ final class Transactions {
         aborted.abort().get();
         outputs.send(Context.bytes("after"));
         Consumer<byte[]> result = consumer(client, output).subscribe();
-        Check.equal(Context.texts(Context.take(result, 2)), List.of("committed", "after"), "outputs");
+        Set<String> found = new LinkedHashSet<>();
+        while (found.size() < 2) { // Other programs move the topic, too: then messages may repeat.
+            found.addAll(Context.texts(Context.take(result, 1)));
+        }
+        Check.equal(List.copyOf(found), List.of("committed", "after"), "outputs");
         consumer.redeliverUnacknowledgedMessages();
         Check.recovered(
                 () -> {

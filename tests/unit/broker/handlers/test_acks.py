@@ -151,7 +151,7 @@ def test_messages_that_consumers_cannot_read_are_a_line_a_second_and_all_counted
 def unknown(command: pb.CommandAck) -> list[Any]:
     """The answers to an acknowledgement of a consumer that an unload closed a moment ago; it is counted."""
     client, subscription, _ = consumer()
-    client.peer = peer = ListeningPeer()  # type: ignore[assignment]
+    client.peer = peer = ListeningPeer()
     del client.consumers[1]
     counted = IGNORED_ACKS.labels("unknown consumer")
     before = counted._value.get()
@@ -185,7 +185,7 @@ def test_an_acknowledgement_of_a_consumer_that_is_not_open_is_ignored_without_a_
 
 def test_an_acknowledgement_of_a_consumer_that_is_being_opened_is_refused_for_now() -> None:
     client, _, _ = consumer()
-    client.peer = peer = ListeningPeer()  # type: ignore[assignment]
+    client.peer = peer = ListeningPeer()
     client.consumers[1] = Opening()
     handle_ack(client, ack(whole(1), request_id=7))
     assert [each.ackResponse.error for each in peer.commands] == [pb.ServiceNotReady]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from magnetar.client.consumer.chunks import ChunkAssembler
+from magnetar.client.consumer.options import Chunking
 from magnetar.common.wire.pulsar_pb2 import MessageMetadata
 
 
@@ -82,3 +84,11 @@ def test_a_new_connection_begins_anew() -> None:
     chunks.clear()
     assert chunks.add(chunk("a", 0), (1, 0), b"x", 0.0) is None
     assert chunks.add(chunk("a", 1), (1, 1), b"y", 0.0) == (b"xy", [(1, 0), (1, 1)])
+
+
+@pytest.mark.parametrize("messages_max", [0, -1])
+def test_room_for_no_incomplete_message_is_refused(messages_max: int) -> None:
+    with pytest.raises(ValueError, match=f"invalid messages_max {messages_max}: give at least 1"):
+        Chunking(messages_max=messages_max)
+    with pytest.raises(ValueError, match=r"invalid expire_s -1: give 0"):
+        Chunking(expire_s=-1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from magnetar.client.errors import Closed, OperationTimeout
+from magnetar.client.errors import Closed, NotAuthorized, OperationTimeout
 from magnetar.client.messages import MessageId
+from magnetar.common.wire.pulsar_pb2 import ServerError
 
-from tests.unit.client.model_broker import Broker, Cluster
+from tests.unit.client.model_broker import Broker, Cluster, error_frame
 from tests.unit.client.scene import TOPIC, Scene, entry_of, staged, until
 
 
@@ -206,6 +207,39 @@ def test_after_close_a_call_that_waits_and_later_ones_say_so() -> None:
                 await each
         with pytest.raises(Closed):
             await consumer.receive()
+
+    staged(scenario)
+
+
+def test_an_acknowledgement_after_close_is_refused_since_nothing_would_send_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        consumer = await scene.client.subscribe(TOPIC, "s")
+        scene.store(b"a")
+        message = await consumer.receive()
+        await consumer.close()
+        with pytest.raises(Closed, match="the subscription 's' is closed"):
+            consumer.acknowledge_nowait(message)
+        with pytest.raises(Closed):
+            await consumer.acknowledge(message.id)
+        with pytest.raises(Closed):
+            await consumer.acknowledge_cumulative(message)
+
+    staged(scenario)
+
+
+def test_an_acknowledgement_after_the_consumer_failed_raises_its_error() -> None:
+    async def scenario(scene: Scene) -> None:
+        consumer = await scene.client.subscribe(TOPIC, "s")
+        scene.store(b"a")
+        message = await consumer.receive()
+        scene.broker.answers["subscribe"] = lambda command, _: error_frame(
+            command.request_id, ServerError.AuthorizationError
+        )
+        (session,) = scene.broker.sessions
+        session.close_consumer(next(iter(session.consumers)))
+        await until(lambda: not consumer.is_usable)
+        with pytest.raises(NotAuthorized):
+            await consumer.acknowledge(message)
 
     staged(scenario)
 

@@ -520,6 +520,67 @@ def test_acknowledgements_do_not_overtake_a_seek_that_is_on_its_way() -> None:
     staged(scenario)
 
 
+def answer_seek_late(scene: Scene) -> list[bytes]:
+    """Has the broker move the subscription to its begin and close its consumers; what it would answer is kept
+    in the list.
+    """
+    kept: list[bytes] = []
+
+    def seek(command: Any, session: BrokerSession) -> bytes:
+        subscription = scene.subscription()
+        subscription.begin = (0, 0)
+        subscription.acked.clear()
+        session.close_consumer(command.consumer_id)
+        kept.append(frame("success", request_id=command.request_id))
+        return b""
+
+    scene.broker.answers["seek"] = seek
+    return kept
+
+
+def test_a_consumer_that_is_open_again_before_a_seek_is_answered_loses_no_delivery() -> None:
+    async def scenario(scene: Scene) -> None:
+        kept = answer_seek_late(scene)
+        consumer = await scene.client.subscribe(TOPIC, "s", ack_group_s=60)
+        scene.store(b"a", b"b")
+        await taken(consumer, 2)
+        seeking = asyncio.ensure_future(consumer.seek(MessageId.EARLIEST))
+        first = await consumer.receive()
+        assert first.data == b"a"
+        await consumer.acknowledge(first)
+        await until(lambda: consumer.has_queued)
+        (session,) = scene.broker.sessions
+        session.send(kept.pop())
+        await seeking
+        async with asyncio.timeout(10):
+            assert (await consumer.receive()).data == b"b"
+        await consumer.close()
+        assert scene.subscription().unacked() == [(1, 1)], "the acknowledgement after the seek counts"
+
+    staged(scenario)
+
+
+def test_acknowledgements_of_earlier_deliveries_are_not_sent_by_a_consumer_that_opens_during_a_seek() -> None:
+    async def scenario(scene: Scene) -> None:
+        kept = answer_seek_late(scene)
+        consumer = await scene.client.subscribe(TOPIC, "s", ack_group_s=60)
+        scene.store(b"a", b"b")
+        messages = await taken(consumer, 2)
+        seeking = asyncio.ensure_future(consumer.seek(MessageId.EARLIEST))
+        for _ in range(5):
+            await asyncio.sleep(0)  # The seek is written, and on its way.
+        await consumer.acknowledge(messages)
+        assert not scene.broker.of("seek")
+        assert payloads(await taken(consumer, 2)) == [b"a", b"b"]
+        (session,) = scene.broker.sessions
+        session.send(kept.pop())
+        await seeking
+        await consumer.close()
+        assert scene.subscription().unacked() == [(1, 0), (1, 1)]
+
+    staged(scenario)
+
+
 def test_a_seek_that_is_refused_leaves_the_reader_where_it_is() -> None:
     async def scenario(scene: Scene) -> None:
         ids = scene.store(b"a", b"b", b"c")

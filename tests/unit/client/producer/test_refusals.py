@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -118,6 +119,43 @@ def test_an_entry_that_could_not_be_stored_is_sent_again() -> None:
         scene.broker.answers["send"] = refuse_once
         await asyncio.gather(*(producer.send(b"%d" % number) for number in range(3)))
         assert shape(scene.topic) == [[b"0"], [b"1"], [b"2"]]
+
+    staged(scenario)
+
+
+def test_an_entry_that_cannot_be_stored_for_long_is_sent_again_with_growing_pauses() -> None:
+    async def scenario(scene: Scene) -> None:
+        producer = await scene.client.create_producer(TOPIC, batching=None, send_timeout_s=0)
+        refused_at: list[float] = []
+
+        def refuse(command: Any, session: Any) -> bytes:
+            refused_at.append(scene.now)
+            return frame(
+                "send_error",
+                producer_id=command.producer_id,
+                sequence_id=command.sequence_id,
+                error=ServerError.PersistenceError,
+                message="no",
+            )
+
+        scene.broker.answers["send"] = refuse
+        sending = asyncio.ensure_future(producer.send(b"a"))
+        await asyncio.sleep(100)
+        pauses = [after - before for before, after in itertools.pairwise(refused_at)]
+        assert pauses[0] < 1
+        assert 3 < pauses[-1] < 6, "a pause has a limit"
+        assert 20 < len(refused_at) < 40
+        del scene.broker.answers["send"]
+        await sending
+        scene.broker.answers["send"] = refuse
+        count, begun = len(refused_at), scene.now
+        sending = asyncio.ensure_future(producer.send(b"b"))
+        await asyncio.sleep(1)
+        assert len(refused_at) > count + 1, "after a success the pauses are short again"
+        assert refused_at[count] - begun < 1
+        del scene.broker.answers["send"]
+        await sending
+        assert shape(scene.topic) == [[b"a"], [b"b"]]
 
     staged(scenario)
 

@@ -172,7 +172,8 @@ class Consumer(Generic[T]):
         """Acknowledges a message, or several. With ack_receipts, and in a transaction, returns once the
         broker has stored it; otherwise at once, and it is sent with the next group.
 
-        Raises TransactionConflict, ConnectionLost, Refused.
+        Raises TransactionConflict, ConnectionLost, Refused, Closed, or the error with which the consumer
+        ended.
         """
         if transaction is not None:
             await self._acknowledge_in(transaction, _each(messages), cumulative=False)
@@ -185,8 +186,12 @@ class Consumer(Generic[T]):
                 await topic.acknowledged()
 
     def acknowledge_nowait(self, message: Message | MessageId) -> Receiver:
-        """Acknowledges a message with the next group; returns its consumer."""
+        """Acknowledges a message with the next group; returns its consumer. Raises Closed, or the error with
+        which the consumer ended.
+        """
         self._home.check()
+        if self._is_closed or self._failed is not None:
+            self._check_usable(message)
         if isinstance(message, Message):
             receiver = message.consumer
             receiver.acknowledge(message)
@@ -212,6 +217,8 @@ class Consumer(Generic[T]):
         if transaction is not None:
             await self._acknowledge_in(transaction, [message], cumulative=True)
             return
+        if self._is_closed or self._failed is not None:
+            self._check_usable(message)
         receiver = self._receiver_of(message)
         if isinstance(message, Message):
             receiver.acknowledge_cumulative(message.id, message.entry)
@@ -483,7 +490,7 @@ class Consumer(Generic[T]):
             if self._failed is not None:
                 raise self._failed
             if self._is_closed:
-                raise Closed(f"the consumer of the subscription {self.subscription!r} is closed")
+                raise self._closed()
             self._request_next()
             waiting: asyncio.Future[None] = self._home.loop.create_future()
             self._receivers.append(waiting)
@@ -541,6 +548,17 @@ class Consumer(Generic[T]):
                     )
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
+
+    def _check_usable(self, message: Message | MessageId) -> None:
+        """Raises Closed, or the error with which the consumer of the message's topic ended: an
+        acknowledgement would not be sent.
+        """
+        if self._is_closed:
+            raise self._closed()
+        self._receiver_of(message).check()
+
+    def _closed(self) -> Closed:
+        return Closed(f"the consumer of the subscription {self.subscription!r} is closed")
 
     def _receiver_of(self, message: Message | MessageId) -> Receiver:
         return message.consumer if isinstance(message, Message) else self._topic_of(message)

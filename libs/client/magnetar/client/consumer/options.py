@@ -46,6 +46,13 @@ class Chunking:
     nothing, and keeps those whose other chunks never come in the backlog.
     """
 
+    def __post_init__(self) -> None:
+        """Checks the values. Raises ValueError."""
+        if self.messages_max < 1:
+            raise ValueError(f"invalid messages_max {self.messages_max}: give at least 1")
+        if not self.expire_s >= 0:
+            raise ValueError(f"invalid expire_s {self.expire_s:g}: give 0 for never, or more")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:

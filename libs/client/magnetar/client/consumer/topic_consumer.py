@@ -87,6 +87,7 @@ class TopicConsumer:
         "_redelivery_timer",
         "_refill_at",
         "_schema",
+        "_seeks",
         "_session",
         "_sink",
         "_taken",
@@ -153,6 +154,8 @@ class TopicConsumer:
         """Messages that left the receiver queue since the last permits."""
         self._asked = False
         """Whether the broker has the permit of a consumer without a receiver queue."""
+        self._seeks = 0
+        """Seeks that have no answer yet."""
         self._owed = 0
         """Permits that a batch took beyond that one: the broker sends nothing before it has them."""
         self._paused = False
@@ -231,6 +234,10 @@ class TopicConsumer:
         self.used(0)
 
     # Acknowledgements
+
+    def check(self) -> None:
+        """Raises the error with which it ended, or Closed."""
+        self._session.check()
 
     def acknowledge(self, message: Message) -> None:
         """Acknowledges a message with the next group."""
@@ -353,19 +360,30 @@ class TopicConsumer:
         else:
             at = to.first_chunk if to.first_chunk is not None and self._options.start_inclusive else to
             command.message_id.CopyFrom(at.to_data())
+
+        async def ask() -> int:
+            opened = self._session.opened
+            await self._request(BaseCommand.SEEK, seek=command)
+            return opened
+
         before = self.start, self.start_inclusive, self.last_taken
         self.start = to if isinstance(to, MessageId) else None
         self.start_inclusive = self._options.start_inclusive
         self.last_taken = None
         self._acks.reset()
+        self._seeks += 1
         try:
-            await self._parts.lookup.patiently(lambda: self._request(BaseCommand.SEEK, seek=command))
+            opened = await self._parts.lookup.patiently(ask)
         except BaseException:
             self.start, self.start_inclusive, self.last_taken = before
             raise
+        finally:
+            self._seeks -= 1
         self.has_reached_end = False
-        self.used(self._forget_deliveries())
-        self._acks.reset()
+        if self._session.opened == opened:
+            # Otherwise it was opened again before the answer: what is here came after the seek.
+            self.used(self._forget_deliveries())
+            self._acks.reset()
 
     async def last_message_id(self) -> CommandGetLastMessageIdResponse:
         """Asks for the id of the topic's last message. Raises Refused, ConnectionLost."""
@@ -482,6 +500,8 @@ class TopicConsumer:
         except (OperationTimeout, asyncio.CancelledError):
             connection.write(encode_command(self._close_command()))  # The broker may open it yet.
             raise
+        if self._seeks:
+            self._acks.reset()  # They are of deliveries before the seek, for which the broker closed it.
         self._send_acks_on(connection)  # Before the permits, so that what they name does not come again.
         if self._asked:
             self._grant(connection, 1)

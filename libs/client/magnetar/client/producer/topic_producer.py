@@ -8,6 +8,7 @@ import time
 from collections.abc import Hashable
 from typing import Final
 
+from magnetar.client.back_off import BackOff
 from magnetar.client.connection.connection import Connection
 from magnetar.client.connection.frames import Receipts
 from magnetar.client.encryption import Encryptor
@@ -23,6 +24,7 @@ from magnetar.client.errors import (
     SendTimeout,
     refusal,
 )
+from magnetar.client.lookup import RETRY_S_MAX
 from magnetar.client.messages import OnSent, Outgoing
 from magnetar.client.producer.entries import EntryEncoder, plain_in_batch, single_in_batch
 from magnetar.client.producer.options import ACCESS_MODES, COMPRESSIONS, ProducerOptions
@@ -95,10 +97,12 @@ class TopicProducer:
         "_options",
         "_parts",
         "_pending",
+        "_refusal_pauses",
         "_room_waiters",
         "_schema",
         "_session",
         "_single_bytes_max",
+        "_stored_at_refusal",
         "_timeout",
         "_topic_epoch",
         "last_sequence_id",
@@ -141,6 +145,10 @@ class TopicProducer:
         self._idle_callbacks: list[asyncio.Future[None]] = []
         self._room_waiters: list[asyncio.Future[None]] = []
         self._topic_epoch: int | None = None
+        self._refusal_pauses = BackOff(most_s=RETRY_S_MAX)
+        """Between attempts to send what the broker could not store."""
+        self._stored_at_refusal = -1
+        """`last_sequence_id` at the last refusal."""
 
     @property
     def is_usable(self) -> bool:
@@ -353,7 +361,10 @@ class TopicProducer:
             for entry in self._pending.refuse(error.sequence_id, refused):
                 self._released(entry)
         else:
-            self._session.lost(refused)
+            if self.last_sequence_id != self._stored_at_refusal:  # Something was stored since the last one.
+                self._stored_at_refusal = self.last_sequence_id
+                self._refusal_pauses.reset()
+            self._session.lost(refused, pause_s=self._refusal_pauses.next_s())
 
     def on_closed(self, reason: ClientError, assigned_url: str) -> None:
         self._session.lost(reason, assigned_url)
