@@ -61,7 +61,7 @@ RULES: Final = (
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/clients", "L"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/compaction", "A"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/explain", "C"),
-    ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}(/storage)?/explain", "L"),
+    ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}(/storage|/publishes)?/explain", "L"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/policies/explain", "P"),
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/topics/stats", "Ncp"),
     ("*", _OWN + r"/orphans", "S"),
