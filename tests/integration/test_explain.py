@@ -133,3 +133,21 @@ def test_a_topic_of_a_standalone_has_one_place(endpoint: Endpoint, topic: str, o
     assert (found["moves"], found["brokers"]) == ([], [])
     (row,) = run_explain(endpoint, "topic", topic).splitlines()[1:]
     assert row.startswith("here\tsole_broker\t\ta standalone has one broker")
+
+
+def test_a_publish_rate_that_holds_a_producer_back_is_explained(
+    endpoint: Endpoint, topic: str, our_contract: None
+) -> None:
+    rest, path = Rest(endpoint), f"/{topic.replace('://', '/')}"
+    assert rest.call("PUT", path).status == 204
+    rate = {"publishThrottlingRateInMsg": 1, "publishThrottlingRateInByte": -1}
+    assert rest.call("POST", f"{path}/publishRate", rate).status == 204
+    with line(endpoint) as c:
+        c.open_producer(topic)
+        for _ in range(3):
+            c.publish(b"more than the rate")
+        found = explained(endpoint, topic, "publishes/explain")
+        assert "not_read" in codes(found), found
+        (paused,) = [each for each in found["reasons"] if each["code"] == "not_read"]
+        assert paused["data"]["cause"] == "publish rate"
+        assert "\tnot_read\t" in f"\t{run_explain(endpoint, 'publishes', topic)}".replace("\n", "\t")

@@ -62,7 +62,7 @@ RULES: Final = (
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/(compaction|offload)", "A"),
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/offload", "P"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/explain", "C"),
-    ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}(/storage)?/explain", "L"),
+    ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}(/storage|/publishes)?/explain", "L"),
     ("GET", _OWN + r"/{domain}/{tenant}/{namespace}/{topic}/policies/explain", "P"),
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/topics/stats", "Ncp"),
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/top", "Ncp"),

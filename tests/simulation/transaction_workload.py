@@ -229,7 +229,7 @@ class Topic:
     async def compare(self) -> None:
         """Compares what the topic shows with the promises; notes what it shows as a promise."""
         # Otherwise more is confirmed while it is read.
-        await until(lambda: not self.ledger.pending_entries)
+        await until(lambda: not self.ledger.writes.pending_entries)
         promises, transactions = self.promises, self.ledger.use_transactions()
         stored = await self.stored()
         positions = dict(stored)

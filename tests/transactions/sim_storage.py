@@ -24,6 +24,7 @@ from magnetar.ledger.ledger_store import (
     LedgerWriter,
     Obstacle,
     Run,
+    WriteReport,
 )
 from magnetar.ledger.local_store import LocalLedgerStore, open_local_store
 from magnetar.sim.disk import SimDisk
@@ -154,6 +155,9 @@ class _RemoteWriter:
         self._last_s = max(self._last_s, loop.time() + self.rng.uniform(0, self.delay_max_s))
         loop.call_at(self._last_s, self._arrive, context=WORLD)
         return run.first_entry_id
+
+    def write_report(self) -> WriteReport | None:
+        return self.writer.write_report()
 
     def _arrive(self) -> None:
         run = self._under_way.popleft()  # timers of one moment have no order

@@ -136,6 +136,37 @@ def _ledger_row(ledger: dict[str, Any]) -> dict[str, Any]:
 
 @explain.command()
 @_TOPIC
+@click.pass_obj
+def publishes(target: Target, topic: str) -> None:
+    """Explain why publishes were slow in the last minute: the slowest ones, step by step."""
+    found = ask(target, "GET", f"{own_path(topic_path(topic))}/publishes/explain").value
+    if target.output == "json":
+        show(target, topic, found)
+        return
+    parts = list(found["partitions"].values()) or [found]
+    columns = ("topic", *_COLUMNS) if found["partitions"] else _COLUMNS
+    rows = [{"topic": part["topic"], **reason_row(each)} for part in parts for each in part["reasons"]]
+    show_rows(target, f"Publishes to {topic}", columns, rows)
+    slow = [_slow_publish(each) for part in parts for each in part["publishes"]]
+    if slow:
+        show_rows(target, "The slowest of the last minute, one a second", tuple(slow[0]), slow)
+
+
+def _slow_publish(publish: dict[str, Any]) -> dict[str, Any]:
+    steps = ", ".join(f"{each['step']} {each['milliseconds']}" for each in publish["steps"])
+    return {
+        "time": publish["time"],
+        "ms": publish["milliseconds"],
+        "producer": publish["producer"],
+        "address": publish["address"],
+        "entries": publish["entries"],
+        "bytes": publish["bytes"],
+        "ms by step": steps,
+    }
+
+
+@explain.command()
+@_TOPIC
 @click.argument("names", metavar="[POLICY...]", nargs=-1)
 @click.pass_obj
 def policies(target: Target, topic: str, names: tuple[str, ...]) -> None:

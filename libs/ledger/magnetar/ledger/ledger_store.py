@@ -104,6 +104,22 @@ class ClosedLedger:
     byte_length: int
 
 
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """How a confirmation came about. Times are monotonic seconds."""
+
+    sent_s: float
+    """When the oldest run that it confirms was passed to the disk, or to the bookies."""
+    durable_s: float
+    """When the confirmation was known."""
+    acked_by: tuple[str, ...] = ()
+    """Bookies that had acknowledged that run; empty for a local ledger."""
+    awaited: tuple[str, ...] = ()
+    """Bookies whose acknowledgement was still awaited."""
+    joined: tuple[str, ...] = ()
+    """Bookies that took the place of failed ones while that run was written."""
+
+
 class LedgerWriter(Protocol):
     """The single writer of one ledger."""
 
@@ -130,6 +146,13 @@ class LedgerWriter(Protocol):
         `with_ops` returns metadata operations for the same transaction. After a failure of the ledger it
         closes at `last_confirmed`. Raises LedgerFenced if the ledger is no longer open in metadata, and
         VersionMismatch if a guard among `with_ops` fails (the ledger is then unchanged).
+        """
+        ...
+
+    def write_report(self) -> WriteReport | None:
+        """Returns how the confirmation came about that is being reported; only within `on_confirmed`.
+
+        None outside of it, as for runs that are confirmed by the ledger's close.
         """
         ...
 

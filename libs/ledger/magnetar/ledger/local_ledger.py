@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from magnetar.common.errors import LedgerClosed, LedgerFenced, NoSuchEntry, StorageError, VersionMismatch
 from magnetar.common.metadata.store import Op
 from magnetar.common.metadata.values import LedgerMetadata, decode
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run, WriteReport
 from magnetar.ledger.segment_log.log import SegmentLog
 
 WithOps = Callable[[ClosedLedger], Sequence[Op]]
@@ -104,6 +104,10 @@ class LocalLedgerWriter:
         self._closed = closed
         self._detach()
         return closed
+
+    def write_report(self) -> WriteReport:
+        """See `LedgerWriter.write_report`: the log reports a group before the next one is durable."""
+        return WriteReport(*self._log.group_commit.synced_s)
 
     def fenced(self) -> None:
         """Fails once because another owner fenced the ledger."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from magnetar.broker.read_pauses import ReadPauses
+
 
 class Peer(Protocol):
     """One connected client process."""
@@ -33,6 +35,11 @@ class Peer(Protocol):
     @property
     def unwritable_s(self) -> float:
         """For how many seconds the socket's write buffer has been over its limit; 0: it is not."""
+        ...
+
+    @property
+    def read_pauses(self) -> ReadPauses:
+        """When and why the broker did not read from the client lately; for explanations."""
         ...
 
     @property

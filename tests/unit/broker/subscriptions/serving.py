@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.memory_config import MemoryConfig
+from magnetar.broker.read_pauses import ReadPauses
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer, ConsumerOptions
@@ -58,6 +59,7 @@ class Client:
     on_message: Callable[[Client, Message], None] | None = None
     writable: bool = True
     unwritable_s: float = 0.0
+    read_pauses: ReadPauses = field(default_factory=ReadPauses)
     connected: bool = True
     listener: str | None = None
     certificate: bytes | None = None

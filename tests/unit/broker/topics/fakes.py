@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from magnetar.broker.read_pauses import ReadPauses
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.config import DeduplicationConfig
 from magnetar.broker.topics.publish.deduplicated_publishing import DeduplicatedPublishing
@@ -44,6 +45,7 @@ class FakePeer:
     address: str = "client"
     writable: bool = True
     unwritable_s: float = 0.0
+    read_pauses: ReadPauses = field(default_factory=ReadPauses)
     paused_s: list[float] = field(default_factory=list)
 
     def write(self, data: bytes) -> None:

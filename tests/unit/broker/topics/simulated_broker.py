@@ -19,6 +19,7 @@ from magnetar.broker.policies.config import (
     RetentionConfig,
 )
 from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.read_pauses import ReadPauses
 from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumers.consumer import Consumer, ConsumerOptions
@@ -57,6 +58,7 @@ class ListPeer:
     protocol_version: int = 20
     writable: bool = True
     unwritable_s: float = 0.0
+    read_pauses: ReadPauses = field(default_factory=ReadPauses)
 
     def write(self, data: bytes) -> None:
         while data:

@@ -12,6 +12,7 @@ from magnetar.broker.deletions import Deletions
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.sole_ownership import SoleOwnership
 from magnetar.broker.policies.policy_store import PolicyStore
+from magnetar.broker.read_pauses import ReadPauses
 from magnetar.broker.schemas.schema_store import SchemaStore
 from magnetar.broker.service_urls import ServiceUrls
 from magnetar.broker.subscriptions.consumers.consumer import ConsumerOptions
@@ -42,6 +43,7 @@ class ListeningPeer:
     protocol_version: int = 20
     writable: bool = True
     unwritable_s: float = 0.0
+    read_pauses: ReadPauses = field(default_factory=ReadPauses)
     address: str = "client"
     commands: list[Any] = field(default_factory=list)
 

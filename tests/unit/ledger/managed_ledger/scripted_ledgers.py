@@ -16,7 +16,7 @@ from magnetar.common.errors import (
     StorageError,
 )
 from magnetar.common.metadata.store import MetadataStore, Op
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Obstacle, Run
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Obstacle, Run, WriteReport
 
 
 @dataclass
@@ -32,6 +32,7 @@ class ScriptedLedger:
     unreadable: set[int] = field(default_factory=set)
     copies: int = 1
     quorums: tuple[int, int, int] = (1, 1, 1)
+    report: WriteReport | None = None
     room: int = 1 << 40
     """Unconfirmed entries that it takes."""
 
@@ -48,6 +49,9 @@ class ScriptedLedger:
         run.ledger_id, run.first_entry_id = self.ref.id, first
         self.runs.append(replace(run))
         return first
+
+    def write_report(self) -> WriteReport | None:
+        return self.report
 
     def confirm(self, last: int | None = None) -> None:
         self.last_confirmed = self.appended if last is None else last

@@ -15,7 +15,7 @@ from magnetar.common.errors import (
 from magnetar.common.metadata.store import Check, Put
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_pb2 import BACKPRESSURE, BAD_RECORD, OK
-from magnetar.ledger.ledger_store import Run
+from magnetar.ledger.ledger_store import Run, WriteReport
 
 from tests.unit.ledger.ledger_store_contract import Heard
 from tests.unit.ledger.quorum.cluster import Cluster, entries, others, simulate, until
@@ -310,3 +310,27 @@ def test_a_close_whose_guard_failed_leaves_a_ledger_that_goes_on_and_still_repla
         assert heard.confirmed[-1] == 1
 
     simulate(act, "b1", "b2", "b3", "b4")
+
+
+def test_a_confirmation_is_reported_with_the_bookies_that_answered_and_that_did_not() -> None:
+    async def act(cluster: Cluster) -> None:
+        heard = Heard()
+        writer = await cluster.create(heard)
+        reports: list[WriteReport | None] = []
+        told = writer._listener.on_confirmed
+        writer._listener.on_confirmed = lambda last: (told(last), reports.append(writer.write_report()))[0]
+        cluster.bookies["b1"].holding = cluster.bookies["b2"].holding = True
+        began = asyncio.get_running_loop().time()
+        writer.append(entries(0))
+        await asyncio.sleep(0.5)
+        cluster.bookies["b1"].release()
+        await asyncio.sleep(0.1)
+        (report,) = reports
+        assert report is not None
+        assert (report.sent_s, set(report.awaited), report.joined) == (began, {"b2"}, ())
+        assert set(report.acked_by) == {"b0", "b1", "b2", "b3"} & set(report.acked_by) - {"b2"}
+        assert len(report.acked_by) == 2
+        assert report.durable_s >= began + 0.5
+        assert writer.write_report() is None, "the entries are not kept in memory"
+
+    simulate(act)

@@ -19,7 +19,7 @@ import asyncio
 import dataclasses
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from magnetar.common.errors import (
     Backpressure,
@@ -33,7 +33,7 @@ from magnetar.common.errors import (
 from magnetar.common.metadata.store import Op, Put
 from magnetar.common.naming.position import Position
 from magnetar.common.obs.logs import get_logger
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef, Run
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef, Run, WriteReport
 from magnetar.ledger.managed_ledger import rollover
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_quietly
@@ -52,6 +52,16 @@ _BACKOFF_MAX_S: Final = 5.0
 _HOLD_S: Final = 2.0
 """Time in seconds that publishes wait while storage refuses or fails, before they are refused."""
 _IDLE_MS: Final = 60_000
+
+
+class QueueWait(NamedTuple):
+    """The last runs that waited for a ledger, and when they were handed to one."""
+
+    ledger_id: int
+    last_entry_id: int
+    handed_s: float
+    """Monotonic seconds."""
+    cause: str
 
 
 class Appender:
@@ -74,6 +84,8 @@ class Appender:
         "_roll_wanted",
         "_spans",
         "_topic",
+        "_wait_cause",
+        "_waited",
         "blocked",
         "confirmed_index",
         "creation_id",
@@ -122,6 +134,8 @@ class Appender:
         self._pending: deque[Publish] | None = None
         self._queue: deque[Publish] | None = None
         self._queued_bytes = 0
+        self._wait_cause = ""
+        self._waited: QueueWait | None = None
         self._roll_wanted = False
         self._roll_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -145,19 +159,19 @@ class Appender:
         run.first_index = self.next_index
         current = self.current
         if current is None or self._queue:
-            self._enqueue(run, context)
+            self._enqueue(run, context, "no ledger was open")
         else:
             try:
                 current.writer.append(run)
             except LogFull:
                 raise
-            except Backpressure:
+            except Backpressure as error:
                 # Confirmations free space; until then the run waits here, within a limit.
-                self._enqueue(run, context)
+                self._enqueue(run, context, str(error))
                 self._retry_soon()
             except StorageError as error:
                 self._failed(current, error, current.confirmed)
-                self._enqueue(run, context)
+                self._enqueue(run, context, str(error))
             else:
                 self._appended(current, run, context)
         self.next_index += run.messages
@@ -173,11 +187,13 @@ class Appender:
         if current.appended >= current.check_entries or current.byte_length >= current.check_bytes:
             self._check_roll()
 
-    def _enqueue(self, run: Run, context: object) -> None:
+    def _enqueue(self, run: Run, context: object, cause: str) -> None:
         if self.blocked is not None:
             raise type(self.blocked)(*self.blocked.args)
         if self._queued_bytes and self._queued_bytes + run.byte_length > self.ctx.config.queued_bytes_max:
             raise Backpressure(f"{self._queued_bytes} bytes of {self._topic} wait for their ledger already")
+        if not self._queue:
+            self._wait_cause = cause
         self._queue = self._queue or deque()
         self._queue.append((run, context))
         self._queued_bytes += run.byte_length
@@ -203,6 +219,8 @@ class Appender:
             queue.popleft()
             self._queued_bytes -= run.byte_length
             self._appended(current, run, context)
+            now = self.ctx.clock.monotonic()
+            self._waited = QueueWait(run.ledger_id, run.last_entry_id, now, self._wait_cause)
         if self.current is not None:
             self.blocked = None
 
@@ -260,6 +278,29 @@ class Appender:
         if self.refused is None and not self.ledgers:
             self._roll_wanted = True
             self._kick()
+
+    def write_report(self, run: Run) -> tuple[WriteReport | None, QueueWait | None]:
+        """Returns how a run was written that is being reported as confirmed, and its wait for a ledger.
+
+        Either is None where it is not known, or where there was none.
+        """
+        ledger = next((each for each in self.ledgers if each.span.ref.id == run.ledger_id), None)
+        waited = self._waited
+        if waited is not None and (waited.ledger_id, waited.last_entry_id) < (
+            run.ledger_id,
+            run.last_entry_id,
+        ):
+            waited = None
+        return None if ledger is None else ledger.writer.write_report(), waited
+
+    @property
+    def oldest(self) -> tuple[Publish, str | None] | None:
+        """The oldest unconfirmed publish, and for what it waits where no ledger has it; None without one."""
+        if self._pending:
+            return self._pending[0], None
+        if self._queue:
+            return self._queue[0], str(self.blocked or self._wait_cause)
+        return None
 
     @property
     def pending_entries(self) -> int:
@@ -498,6 +539,7 @@ class Appender:
             for run, context in self._pending or ()
         ]
         self._pending = deque()
+        self._wait_cause = str(ledger.error or self._wait_cause)
         self._queue = self._queue or deque()
         self._queue.extendleft(reversed(again))
         self._queued_bytes += sum(run.byte_length for run, _ in again)

@@ -262,9 +262,9 @@ class ManagedLedger(TopicOffload):
         return None if self._cache is None else self._cache.reads
 
     @property
-    def pending_entries(self) -> int:
-        """Number of accepted, unconfirmed entries."""
-        return self._appender.pending_entries
+    def writes(self) -> Appender:
+        """Runs on their way to storage, for figures and explanations only."""
+        return self._appender
 
     # Compaction
 

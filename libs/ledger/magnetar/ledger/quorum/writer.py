@@ -33,7 +33,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     Code,
 )
 from magnetar.ledger.bookie_protocol.records import encode_append
-from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run
+from magnetar.ledger.ledger_store import ClosedLedger, LedgerListener, LedgerRef, Run, WriteReport
 from magnetar.ledger.quorum.context import QuorumContext
 from magnetar.ledger.quorum.ensemble_change import EnsembleChange
 from magnetar.ledger.quorum.member import Member
@@ -61,6 +61,7 @@ class QuorumLedgerWriter:
         "_advancing",
         "_change",
         "_closed",
+        "_confirming",
         "_context",
         "_error",
         "_gone",
@@ -122,6 +123,7 @@ class QuorumLedgerWriter:
         self._error: StorageError | None = None
         self._closed: ClosedLedger | None = None
         self._advancing = False
+        self._confirming: PendingAdd | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._progress_s = now
         self._lac_timer: asyncio.TimerHandle | None = None
@@ -194,6 +196,8 @@ class QuorumLedgerWriter:
         self._advancing = False
         if self._error is not None:
             return
+        unconfirmed = self.adds.unconfirmed
+        oldest = unconfirmed[0] if unconfirmed else None
         last = self.adds.advance()
         if last == self.last_confirmed:
             self._wake()
@@ -207,7 +211,22 @@ class QuorumLedgerWriter:
             self._lac_timer = self._loop.call_later(interval_ms / 1000, self._tell_lac)
         self._relieve()
         self._wake()
+        self._confirming = oldest
         self._listener.on_confirmed(last)
+        self._confirming = None  # it would keep the entries in memory
+
+    def write_report(self) -> WriteReport | None:
+        """See `LedgerWriter.write_report`."""
+        add = self._confirming
+        if add is None:
+            return None
+        return WriteReport(
+            add.sent_s,
+            self._progress_s,
+            tuple(each.bookie_id for each in self.members if add.acked & each.bit),
+            tuple(each.bookie_id for each in self.members if add.awaited & each.bit),
+            tuple(each.bookie_id for each in self.members if each.since_s >= add.sent_s),
+        )
 
     def _tell_lac(self) -> None:
         """Sends the LAC to the bookies if no append carried it, because the ledger is idle."""

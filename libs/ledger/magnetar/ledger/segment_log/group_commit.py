@@ -97,6 +97,8 @@ class GroupCommit:
         self._collecting: list[PendingRecord] = []
         self._in_flight: Group | None = None
         self._submitted_s = 0.0
+        self.synced_s = (0.0, 0.0)
+        """Times of the last durable group, in monotonic seconds: passed to the disk, durable."""
         self._flush_scheduled = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_group_due = False
@@ -235,6 +237,7 @@ class GroupCommit:
     def _committed(self, group: Group) -> None:
         segment = group.segment
         self.failure = None
+        self.synced_s = (self._submitted_s, self._loop.time())
         segment.durable_end = group.end
         segment.last_group_sequence = group.sequence
         rolled = segment.sequence != self._durable.segment_sequence

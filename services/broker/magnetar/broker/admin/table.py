@@ -42,6 +42,7 @@ from magnetar.broker.admin.routes.topics import offload as topic_offload
 from magnetar.broker.admin.routes.topics import (
     partition_owners,
     partitioned,
+    publish_explain,
     stats_pages,
     storage_explain,
     topics,
@@ -93,6 +94,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *topic_internals.ROUTES,
         *topic_storage.ROUTES,
         *storage_explain.ROUTES,
+        *publish_explain.ROUTES,
         *topic_explain.ROUTES,
         *topic_compaction.ROUTES,
         *topic_offload.ROUTES,

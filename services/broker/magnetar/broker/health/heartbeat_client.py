@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from magnetar.broker.read_pauses import ReadPauses
 from magnetar.common.errors import ServiceNotReady, StorageError
 from magnetar.common.wire.commands import PROTOCOL_VERSION
 from magnetar.common.wire.pulsar_pb2 import BaseCommand
@@ -21,6 +22,7 @@ class HeartbeatClient:
     address = "the broker's own health check"
     writable = True
     unwritable_s = 0.0
+    read_pauses = ReadPauses()
     protocol_version = PROTOCOL_VERSION
 
     def __init__(self, payload: bytes) -> None:

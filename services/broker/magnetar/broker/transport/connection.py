@@ -19,6 +19,15 @@ from magnetar.broker.handlers.producers import (
     handle_transactional_sends,
 )
 from magnetar.broker.handlers.routes import route
+from magnetar.broker.read_pauses import (
+    ACKNOWLEDGEMENTS,
+    BROKER_PUBLISHES,
+    CONNECTION_PUBLISHES,
+    CREDENTIALS,
+    PUBLISH_RATE,
+    UNREAD_OUTPUT,
+    ReadPauses,
+)
 from magnetar.common.errors import MagnetarError, ProtocolError, TooManyRequests
 from magnetar.common.obs import request_ids
 from magnetar.common.obs.logs import get_logger
@@ -133,7 +142,8 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._flush_scheduled = False
         self._pending_bytes = 0
-        self._pauses: set[str] = set()
+        self.read_pauses = ReadPauses()
+        self._pauses = self.read_pauses.lasting
         self._paused_until = 0.0
         self._pause_timer: asyncio.TimerHandle | None = None
         self._requests = 0
@@ -218,7 +228,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._output_open = True
         self._count_unsent()
-        self._resume_reading("unread output")
+        self._resume_reading(UNREAD_OUTPUT)
         self._client.writable_again()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -242,13 +252,13 @@ class Connection(asyncio.Protocol):
             return
         if not self._client.connected:
             # Until the credentials are checked, and a wrong password is answered, nothing more is read.
-            self._pause_reading("credentials")
+            self._pause_reading(CREDENTIALS)
         if commands.request_id_of(command) is not None:
             self._requests += 1
         else:
             self._unanswered += 1
             if self._unanswered >= UNANSWERED_MAX:
-                self._pause_reading("acknowledgements")
+                self._pause_reading(ACKNOWLEDGEMENTS)
         self._services.spawn(self._finish(command, rest), "client command")
 
     async def _finish(self, command: BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
@@ -271,7 +281,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._unanswered -= 1
                 if self._pauses and self._unanswered <= UNANSWERED_MAX // 2:
-                    self._resume_reading("acknowledgements")
+                    self._resume_reading(ACKNOWLEDGEMENTS)
 
     def _id_of(self, command: BaseCommand) -> str:
         return request_ids.of_command(self.address, commands.request_id_of(command))
@@ -346,7 +356,7 @@ class Connection(asyncio.Protocol):
             size = self._transport.get_write_buffer_size()
             unsent = size if size >= UNSENT_BYTES_MIN else 0
             if size > UNREAD_FACTOR * self._write_buffer_bytes_max:
-                self._pause_reading("unread output")
+                self._pause_reading(UNREAD_OUTPUT)
         if unsent != self._unsent_bytes:
             change, self._unsent_bytes = unsent - self._unsent_bytes, unsent
             self._budget.add_output(change)
@@ -366,14 +376,12 @@ class Connection(asyncio.Protocol):
         self._budget.add_publishes(byte_count)
         if byte_count > 0:
             if self._pending_bytes >= self._pending_bytes_max:
-                self._pause_reading("publishes of this connection")
+                self._pause_reading(CONNECTION_PUBLISHES)
             if self._budget.publishes_spent:
-                self._pause_reading("publishes of the broker")
-                self._budget.wait_to_publish(
-                    id(self), lambda: self._resume_reading("publishes of the broker")
-                )
+                self._pause_reading(BROKER_PUBLISHES)
+                self._budget.wait_to_publish(id(self), lambda: self._resume_reading(BROKER_PUBLISHES))
         elif self._pauses and self._pending_bytes <= self._pending_bytes_max // 2:
-            self._resume_reading("publishes of this connection")
+            self._resume_reading(CONNECTION_PUBLISHES)
 
     def pause_reading_for(self, seconds: float) -> None:
         until = self._loop.time() + seconds
@@ -382,8 +390,8 @@ class Connection(asyncio.Protocol):
         self._paused_until = until
         if self._pause_timer is not None:
             self._pause_timer.cancel()
-        self._pause_timer = self._loop.call_at(until, self._resume_reading, "publish rate")
-        self._pause_reading("publish rate")
+        self._pause_timer = self._loop.call_at(until, self._resume_reading, PUBLISH_RATE)
+        self._pause_reading(PUBLISH_RATE)
 
     def close(self, reason: str) -> None:
         if not self.connected:
@@ -461,7 +469,7 @@ class Connection(asyncio.Protocol):
     def _admitted(self) -> None:
         """Lifts the limits of connections that have not authenticated."""
         self._wire.limit_frames(None)
-        self._resume_reading("credentials")
+        self._resume_reading(CREDENTIALS)
         self._connections.admit(self)
         self._keep_alive.cancel()
         self._keep_alive = self._loop.call_later(self._look_s, self._check_alive)
@@ -469,11 +477,11 @@ class Connection(asyncio.Protocol):
     def _pause_reading(self, why: str) -> None:
         if not self._pauses and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._pauses.add(why)
+        self.read_pauses.begin(why, self._loop.time())
 
     def _resume_reading(self, why: str) -> None:
         if why in self._pauses:
-            self._pauses.discard(why)
+            self.read_pauses.end(why, self._loop.time())
             if not self._pauses and not self._transport.is_closing():
                 self._transport.resume_reading()
 

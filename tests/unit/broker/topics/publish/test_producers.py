@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective_policies import resolve
+from magnetar.broker.read_pauses import ReadPauses
 from magnetar.broker.topics.publish.access_modes import (
     EXCLUSIVE,
     EXCLUSIVE_WITH_FENCING,
@@ -48,6 +49,7 @@ class Peer:
     address: str = "client"
     writable: bool = True
     unwritable_s: float = 0.0
+    read_pauses: ReadPauses = field(default_factory=ReadPauses)
 
     def write(self, data: bytes) -> None:
         command = pb.BaseCommand.FromString(data[8:])

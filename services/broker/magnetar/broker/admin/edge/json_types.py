@@ -407,6 +407,15 @@ OBJECTS: Final[Mapping[str, str]] = {
         "topic:String bytes:long bytesOnBookies:long bytesByCode:Map<long> compactedViewBytes:long "
         "ledgers:List<ExplainedLedger> partitions:Map<StorageExplanation>"
     ),
+    "PublishStep": "step:String milliseconds:double detail:String",
+    "SlowPublish": (
+        "time:String milliseconds:double producer:String address:String entries:int bytes:long "
+        "messageId:String steps:List<PublishStep>"
+    ),
+    "PublishExplanation": (
+        "topic:String windowSeconds:int slowMilliseconds:double reasons:List<Reason> "
+        "publishes:List<SlowPublish> partitions:Map<PublishExplanation>"
+    ),
     "SubscriptionExplanation": (
         "topic:String subscription:String type:String moves:boolean reasons:List<Reason> backlog:long "
         "unackedMessages:long consumerCount:int consumers:List<ExplainedConsumer> "

@@ -56,7 +56,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
         "currentLedgerEntries": last.entries if last else 0,
         "currentLedgerSize": last.byte_length if last else 0,
         "waitingCursorsCount": sum(each["waitingReadOp"] for each in cursors.values()),
-        "pendingAddEntriesCount": ledger.pending_entries,
+        "pendingAddEntriesCount": ledger.writes.pending_entries,
         "lastConfirmedEntry": _text(ledger.last_confirmed),
         "state": _state(topic),
         "ledgers": [

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.task_spawner import Spawn
@@ -30,6 +31,7 @@ from magnetar.broker.topics.publish.producer import Producer
 from magnetar.broker.topics.publish.producers import Producers
 from magnetar.broker.topics.publish.publish_gate import PublishGate, PublishLimits, TerminatedGate
 from magnetar.broker.topics.publish.refusals import Refusals
+from magnetar.broker.topics.publish.slow_publishes import SLOW_S, SlowPublish, SlowPublishes, slow_publish
 from magnetar.broker.topics.publish.transactional_publishing import TransactionalPublishing, refuse_all
 from magnetar.broker.topics.topic_state import TopicState
 from magnetar.common.errors import StorageError
@@ -51,6 +53,7 @@ class PersistentPublishing:
         "_limits",
         "_producers",
         "_refusals",
+        "_slow",
         "_spawn",
         "_state",
         "_stats",
@@ -93,6 +96,7 @@ class PersistentPublishing:
         self._transactions_enabled = transactions_enabled
         self._transactional: TransactionalPublishing | None = None
         self._deduplication: DeduplicatedPublishing | None = None
+        self._slow: SlowPublishes | None = None
         self._switched_at: int | None = None
         # Topic-wide index below which runs may have been published on the other path; None: no such run is in
         # flight.
@@ -170,17 +174,43 @@ class PersistentPublishing:
 
     def confirmed(self, publishes: list[tuple[Run, object]]) -> None:
         """Sends the receipts of runs that the ledger has confirmed, in their order."""
+        now = self._clock.monotonic()
         if self._switched_at is not None:
             for way, part in groupby(publishes, key=way_of):
                 if way is not None:
                     way.confirmed(list(part))
                 else:
-                    send_receipts(list(part), self._stats, self._clock.monotonic())
+                    send_receipts(list(part), self._stats, now)
             self._check_switched()
         elif self._deduplication is not None:
             self._deduplication.confirmed(publishes)
         else:
-            send_receipts(publishes, self._stats, self._clock.monotonic())
+            send_receipts(publishes, self._stats, now)
+        oldest: Any = publishes[0][1]  # in order, so no other run of the group waited longer
+        if now - oldest.taken_at > SLOW_S:
+            self._note_slow(publishes[0][0], oldest, now)
+
+    def _note_slow(self, run: Run, pending: PendingPublish, now: float) -> None:
+        if self._slow is None:
+            self._slow = SlowPublishes()
+        if self._slow.wants(now, now - pending.taken_at):
+            report, waited = self._ledger.writes.write_report(run)
+            self._slow.add(slow_publish(run, pending, now, self._clock, report, waited))
+
+    def slow_publishes(self) -> list[SlowPublish]:
+        """Returns the slowest publishes of the last minute, the slowest first; at most one each second."""
+        return [] if self._slow is None else self._slow.latest(self._clock.monotonic())
+
+    def unconfirmed(self) -> tuple[PendingPublish, float, str | None] | None:
+        """Returns the oldest unconfirmed run, the seconds that it has waited, and the reason why no ledger
+        has it yet (None: a ledger has it). None without one.
+        """
+        oldest = self._ledger.writes.oldest
+        if oldest is None:
+            return None
+        (_, pending), cause = oldest
+        assert isinstance(pending, PendingPublish)
+        return pending, self._clock.monotonic() - pending.taken_at, cause
 
     def refused(self, publishes: list[tuple[Run, object]], error: StorageError) -> None:
         """Sends errors for runs that are certainly not stored, and closes their producers."""
