@@ -318,7 +318,12 @@ def test_a_confirmation_is_reported_with_the_bookies_that_answered_and_that_did_
         writer = await cluster.create(heard)
         reports: list[WriteReport | None] = []
         told = writer._listener.on_confirmed
-        writer._listener.on_confirmed = lambda last: (told(last), reports.append(writer.write_report()))[0]
+
+        def confirmed(last: int) -> None:
+            told(last)
+            reports.append(writer.write_report())
+
+        writer._listener.on_confirmed = confirmed
         cluster.bookies["b1"].holding = cluster.bookies["b2"].holding = True
         began = asyncio.get_running_loop().time()
         writer.append(entries(0))
