@@ -48,10 +48,10 @@ TREE: Final = {
     ],
     "Operate it": [
         "operations",
-        "console",
         "explain",
         "console",
         "top",
+        "find",
         "sizing",
         "cluster",
         "bookies",

@@ -18,7 +18,16 @@ def build(directory: Path) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("magnetar_*.whl"):
         old.unlink()
-    command = [str(UV), "build", "--all-packages", "--wheel", "--quiet", "--out-dir", str(directory), str(ROOT)]
+    command = [
+        str(UV),
+        "build",
+        "--all-packages",
+        "--wheel",
+        "--quiet",
+        "--out-dir",
+        str(directory),
+        str(ROOT),
+    ]
     done = subprocess.run(command, env=uv_environment(), stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         sys.exit(f"dist: wheels cannot be built (exit code {done.returncode}); see the lines above")

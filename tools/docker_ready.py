@@ -12,7 +12,7 @@ from tools.images.docker import Docker, DockerUnavailable
 
 
 def problems() -> list[str]:
-    """What is missing, each with its remedy; empty if nothing is."""
+    """Return each thing that is missing, with its remedy."""
     found = []
     try:
         Docker()

@@ -30,7 +30,7 @@ BUILT = ("--no-binary", "pyspark", "--no-build-isolation")
 IMPORTED = (
     "import magnetar.cli.servers.commands, magnetar.standalone.run, magnetar.standalone.standalone, uvloop"
 )
-"""What a standalone imports."""
+"""Modules that a standalone imports."""
 
 
 def members() -> list[Path]:

@@ -122,7 +122,7 @@ class SimBroker:
 
     async def publish_entries(self, topic: PersistentTopic, entries: list[bytes]) -> None:
         """Store one run of entries, without a producer of the topic."""
-        producer = Producer(0, "somebody", 0, ListPeer(), {}, b"", 0)
+        producer = Producer(0, "a-producer", 0, ListPeer(), {}, b"", 0)
         numbers = [encode_varint(number) for number in range(len(entries))]
         size = sum(map(len, entries))
         topic.publishing.publish(producer, SendRun(0, entries, numbers, None, None, False, False, size))

@@ -68,7 +68,7 @@ def test_a_slow_disk_is_found_and_forgotten_after_a_minute() -> None:
         (reason,) = found["reasons"]
         assert (reason["code"], reason["data"]["publishes"]) == ("log_write", 1)
         (slow,) = found["publishes"]
-        assert (slow["producer"], slow["entries"], slow["bytes"]) == ("somebody", 3, 300)
+        assert (slow["producer"], slow["entries"], slow["bytes"]) == ("a-producer", 3, 300)
         assert slow["steps"][0]["step"] == "log_write"
         await asyncio.sleep(WINDOW_S)
         assert codes(explained(broker, topic)) == ["no_slow_publish"]

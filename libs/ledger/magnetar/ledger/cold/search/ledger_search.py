@@ -53,7 +53,7 @@ class Looked:
 
 
 class Step(NamedTuple):
-    """What one step of a search found."""
+    """Messages that one step of a search found, and where the next one begins."""
 
     messages: list[SearchedMessage]
     following: MessagePosition

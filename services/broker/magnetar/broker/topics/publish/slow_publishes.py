@@ -47,7 +47,7 @@ class StepTime:
     step: PublishStep
     seconds: float
     detail: str = ""
-    """What was waited for."""
+    """Bookies or causes that the step waited for."""
 
 
 @dataclass(frozen=True, slots=True)
