@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from magnetar.client import Batching, MessageId, Producer, Transaction
+from magnetar.client import Batching, Consumer, MessageId, Producer, Transaction
 from magnetar.client.errors import TransactionConflict, TransactionEnded
 from magnetar.client.transactions.transaction import TransactionState
 
@@ -255,4 +255,15 @@ async def _disrupted(scene: Scene, verb: str) -> None:
     (again,) = await receive(consumer, 1)
     expect_equal(texts([again]), ["message 1"], "input of the aborted transaction")
     await consumer.acknowledge(again)
-    await scene.backlog_is(0)
+    # A plain acknowledgement that meets a move of another program is lost: the message comes again.
+    repeating = asyncio.create_task(_acknowledge_all(consumer))
+    try:
+        await scene.backlog_is(0)
+    finally:
+        repeating.cancel()
+        await asyncio.gather(repeating, return_exceptions=True)
+
+
+async def _acknowledge_all(consumer: Consumer[Any]) -> None:
+    async for message in consumer:
+        await consumer.acknowledge(message)

@@ -118,9 +118,8 @@ def handle_ack(client: Client, command: CommandAck) -> Coroutine[Any, Any, None]
 
 
 def _txn_of(command: CommandAck) -> TxnId | None:
-    if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
-        return TxnId(command.txnid_most_bits, command.txnid_least_bits)
-    return None
+    is_in_one = command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits")
+    return TxnId(command.txnid_most_bits, command.txnid_least_bits) if is_in_one else None
 
 
 def _refuse_unknown(
