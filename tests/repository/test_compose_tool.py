@@ -59,7 +59,7 @@ def test_images_of_this_tree_are_built_and_those_of_a_registry_of_ones_own_pulle
 def test_make_up_builds_the_image_of_the_commands_too(
     built: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The documentation has docker compose run --rm tools. Compose 2 shows services of chosen profiles only."""
+    """The documentation has docker compose run --rm tools; Compose 2 shows chosen profiles only."""
 
     def run(self: Compose, *arguments: str, **_: object) -> str:
         assert arguments[0] in ("config", "up", "port")
