@@ -10,7 +10,7 @@ BOOKIES = "/admin/magnetar/v1/bookies"
 
 
 def _bookie(name: str, state: str, **more: Any) -> dict[str, Any]:
-    figures = {"rack": "", "address": "", "freeBytes": None, "started": 0, "ledgersToMove": None}
+    figures = {"rack": "", "address": "", "freeBytes": -1, "started": 0, "ledgersToMove": 0}
     return {"bookieId": name, "state": state, **figures, **more}
 
 
@@ -27,7 +27,7 @@ def _cluster(name: str = "bk1:3181") -> FakeAdmin:
         "inProgress": 5,
         "underReplicatedLedgers": [
             {"ledgerId": 77, "missing": ["bk2:3181", name], "since": 1, "copiedBy": name},
-            {"ledgerId": 78, "missing": [], "since": 1, "copiedBy": None},
+            {"ledgerId": 78, "missing": [], "since": 1, "copiedBy": ""},
         ],
     }
     counts = {"ledgers": 9_000, "fragments": 9_001, "openFragments": 3, "gaps": 2}
@@ -65,7 +65,7 @@ def test_bookies_are_shown_with_space_state_and_recovery() -> None:
 
 def test_a_standalone_has_no_bookies() -> None:
     async def body(admin: FakeAdmin, browser: Browser) -> None:
-        admin.answers["GET", BOOKIES] = {"bookies": [], "auditor": None}
+        admin.answers["GET", BOOKIES] = {"bookies": [], "auditor": ""}
         assert "has no bookies" in (await browser.get("/bookies")).text
 
     on_stage(body, _cluster())

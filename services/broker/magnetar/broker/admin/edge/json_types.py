@@ -106,11 +106,11 @@ OBJECTS: Final[Mapping[str, str]] = {
         "states:List<OffloadOfLedger>"
     ),
     "OwnedBundle": (
-        "namespace:String bundle:String since:long msgRateIn:double? msgRateOut:double? "
-        "msgThroughputIn:double? msgThroughputOut:double? topics:int? producers:int? consumers:int?"
+        "namespace:String bundle:String since:long msgRateIn:double msgRateOut:double "
+        "msgThroughputIn:double msgThroughputOut:double topics:int producers:int consumers:int"
     ),
     "BrokerOfMap": (
-        "brokerId:String httpUrl:String leader:boolean loadAgeMs:long? draining:boolean cpuPercent:double "
+        "brokerId:String httpUrl:String leader:boolean loadAgeMs:long draining:boolean cpuPercent:double "
         "memoryBytes:long "
         "memoryBytesMax:long msgRateIn:double msgRateOut:double msgThroughputIn:double "
         "msgThroughputOut:double topics:int producers:int consumers:int bundleCount:int "
@@ -118,12 +118,12 @@ OBJECTS: Final[Mapping[str, str]] = {
     ),
     "BundleMap": "brokers:List<BrokerOfMap>",
     "BookieOverview": (
-        "bookieId:String state:String rack:String address:String freeBytes:long? started:long "
-        "ledgersToMove:long?"
+        "bookieId:String state:String rack:String address:String freeBytes:long started:long "
+        "ledgersToMove:long"
     ),
-    "UnderReplicatedLedger": "ledgerId:long missing:List<String> since:long copiedBy:String?",
+    "UnderReplicatedLedger": "ledgerId:long missing:List<String> since:long copiedBy:String",
     "BookieReport": (
-        "bookies:List<BookieOverview> auditor:String? auditorSince:long underReplicated:int inProgress:int "
+        "bookies:List<BookieOverview> auditor:String auditorSince:long underReplicated:int inProgress:int "
         "underReplicatedLedgers:List<UnderReplicatedLedger>"
     ),
     "BookieLedgers": "ledgers:long fragments:long openFragments:long gaps:long",

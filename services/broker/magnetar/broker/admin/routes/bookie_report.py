@@ -48,13 +48,13 @@ async def _report(call: Call) -> web.Response:
                 "ledgerId": keys.under_replicated_of(item.key),
                 "missing": list(mark.missing_bookie_ids),
                 "since": mark.created_ms,
-                "copiedBy": locks.get(item.key.removeprefix(keys.under_replicated_prefix)),
+                "copiedBy": locks.get(item.key.removeprefix(keys.under_replicated_prefix), ""),
             }
         )
     return answer(
         {
             "bookies": [_bookie(each) for each in await bookie_states(metadata, keys)],
-            "auditor": None if auditor is None else auditor.id,
+            "auditor": "" if auditor is None else auditor.id,
             "auditorSince": 0 if auditor is None else auditor.since_ms,
             "underReplicated": len(marks),
             "inProgress": len(locks),
@@ -70,9 +70,9 @@ def _bookie(bookie: BookieState) -> dict[str, Any]:
         "state": bookie.state,
         "rack": registration.rack if registration else "",
         "address": registration.address if registration else "",
-        "freeBytes": registration.free_bytes if registration else None,
+        "freeBytes": registration.free_bytes if registration else -1,
         "started": registration.started_ms if registration else 0,
-        "ledgersToMove": request.ledgers if request is not None and request.audited_ms else None,
+        "ledgersToMove": request.ledgers if request is not None and request.audited_ms else 0,
     }
 
 

@@ -53,12 +53,12 @@ def test_owners_are_shown_with_the_load_that_they_reported(serving: Serving) -> 
         assert (other["draining"], other["msgRateIn"], other["bundleCount"]) == (True, 40.0, 2)
         first, second = other["bundles"]
         assert (first["bundle"], first["msgRateIn"], first["since"]) == (str(bundles[1]), 40.0, 6)
-        assert (second["bundle"], second["msgRateIn"], second["topics"]) == (str(bundles[0]), None, None)
+        row = {"namespace": first["namespace"], "bundle": str(bundles[0]), "since": second["since"]}
+        assert second == row
         assert own == {
             "brokerId": OWN,
             "httpUrl": f"http://{OWN}",
             "leader": True,
-            "loadAgeMs": None,
             "bundleCount": 0,
             "bundles": [],
         }
@@ -69,7 +69,7 @@ def test_owners_are_shown_with_the_load_that_they_reported(serving: Serving) -> 
 
         loads.side_effect = ServiceNotReady("this broker is not the leader")
         without = json.loads((await http.get(PATH))[1])["brokers"]
-        assert [each["loadAgeMs"] for each in without] == [None, None]
+        assert not any("loadAgeMs" in each for each in without)
 
     serving(body)
 

@@ -27,8 +27,6 @@ BUNDLES_MAX: Final = 1_000
 _BUNDLES: Final = 200
 """Bundles named of each broker unless the caller asks for another number."""
 
-_NO_LOAD: Final = Load()
-
 
 async def _map(call: Call) -> web.Response:
     limit = call.query_number("limit", _BUNDLES)
@@ -73,7 +71,7 @@ async def _all(call: Call, limit: int) -> list[dict[str, Any]]:
 
 def _usage(load: BrokerLoad | None) -> dict[str, Any]:
     if load is None:
-        return {"loadAgeMs": None}
+        return {}
     report = load.report
     return {
         "loadAgeMs": load.age_ms,
@@ -86,10 +84,8 @@ def _usage(load: BrokerLoad | None) -> dict[str, Any]:
 
 
 def _bundle(load: Load | None) -> dict[str, Any]:
-    """Returns the figures of a bundle; null rates for one that a report does not name."""
-    if load is None:
-        return dict.fromkeys(_rates(_NO_LOAD))
-    return _rates(load)
+    """Returns the figures of a bundle; none for one that no report names."""
+    return {} if load is None else _rates(load)
 
 
 def _rates(load: Load) -> dict[str, Any]:
@@ -109,8 +105,8 @@ def _listed(bundles: Iterable[dict[str, Any]], limit: int) -> dict[str, Any]:
     found = sorted(
         bundles,
         key=lambda each: (
-            -((each["msgRateIn"] or 0.0) + (each["msgRateOut"] or 0.0)),
-            -(each["topics"] or 0),
+            -(each.get("msgRateIn", 0.0) + each.get("msgRateOut", 0.0)),
+            -each.get("topics", 0),
             each["namespace"],
             each["bundle"],
         ),
