@@ -255,15 +255,19 @@ async def _disrupted(scene: Scene, verb: str) -> None:
     (again,) = await receive(consumer, 1)
     expect_equal(texts([again]), ["message 1"], "input of the aborted transaction")
     await consumer.acknowledge(again)
-    # A plain acknowledgement that meets a move of another program is lost: the message comes again.
-    repeating = asyncio.create_task(_acknowledge_all(consumer))
+    # A plain acknowledgement without a receipt is lost where it meets a move of another program: the message
+    # comes again.
+    repeated: list[str] = []
+    repeating = asyncio.create_task(_acknowledge_all(consumer, repeated))
     try:
         await scene.backlog_is(0)
     finally:
         repeating.cancel()
         await asyncio.gather(repeating, return_exceptions=True)
+    expect(set(repeated) <= {"message 1"}, f"repeated in the end: {repeated}")
 
 
-async def _acknowledge_all(consumer: Consumer[Any]) -> None:
+async def _acknowledge_all(consumer: Consumer[Any], repeated: list[str]) -> None:
     async for message in consumer:
+        repeated.append(message.data.decode())
         await consumer.acknowledge(message)
