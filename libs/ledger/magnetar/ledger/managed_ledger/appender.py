@@ -58,6 +58,7 @@ class QueueWait(NamedTuple):
     """The last runs that waited for a ledger, and when they were handed to one."""
 
     ledger_id: int
+    first_entry_id: int
     last_entry_id: int
     handed_s: float
     """Monotonic seconds."""
@@ -202,7 +203,7 @@ class Appender:
     def _drain_queue(self) -> None:
         if self.held:
             return
-        queue = self._queue
+        queue, first = self._queue, -1
         while queue and self.current is not None:
             run, context = queue[0]
             current = self.current
@@ -219,8 +220,9 @@ class Appender:
             queue.popleft()
             self._queued_bytes -= run.byte_length
             self._appended(current, run, context)
+            first = run.first_entry_id if first < 0 else first
             now = self.ctx.clock.monotonic()
-            self._waited = QueueWait(run.ledger_id, run.last_entry_id, now, self._wait_cause)
+            self._waited = QueueWait(run.ledger_id, first, run.last_entry_id, now, self._wait_cause)
         if self.current is not None:
             self.blocked = None
 
@@ -286,9 +288,9 @@ class Appender:
         """
         ledger = next((each for each in self.ledgers if each.span.ref.id == run.ledger_id), None)
         waited = self._waited
-        if waited is not None and (waited.ledger_id, waited.last_entry_id) < (
-            run.ledger_id,
-            run.last_entry_id,
+        if waited is not None and not (
+            waited.ledger_id == run.ledger_id
+            and waited.first_entry_id <= run.first_entry_id <= waited.last_entry_id
         ):
             waited = None
         return None if ledger is None else ledger.writer.write_report(), waited

@@ -156,9 +156,9 @@ def test_the_steps_of_a_publish_add_up_whatever_is_known() -> None:
     for report in (None, WriteReport(99.0, 99.5), WriteReport(100.2, 100.4), WriteReport(102.0, 103.0)):
         for waited in (
             None,
-            QueueWait(1, 1, 99.0, "x"),
-            QueueWait(1, 1, 100.5, "x"),
-            QueueWait(1, 1, 200, "x"),
+            QueueWait(1, 0, 1, 99.0, "x"),
+            QueueWait(1, 0, 1, 100.5, "x"),
+            QueueWait(1, 0, 1, 200, "x"),
         ):
             steps = steps_of(100.0, 101.0, report, waited)
             assert sum(each.seconds for each in steps) == pytest.approx(1.0)
