@@ -49,6 +49,7 @@ TREE: Final = {
     "Operate it": [
         "operations",
         "explain",
+        "find",
         "sizing",
         "cluster",
         "bookies",
