@@ -2,7 +2,7 @@
 
 A name is a scalar (`int`, `String` ...), an enum or object of json_types, or a container: `List<T>`,
 `Set<T>`, and `Map<T>` or `Map<Key, T>`, whose keys are strings in JSON anyway. A scalar followed by `?` is
-nullable in a body, and null is not 0 or false then.
+nullable in a body, and null is not 0 or false then; a string with `?` may be null in an answer.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SCALARS: Final[dict[str, dict[str, Any]]] = {
     "double": {"type": "number", "format": "double"},
     "boolean": {"type": "boolean"},
     "String": {"type": "string"},
+    "String?": {"type": ["string", "null"]},
     "Any": {},
     "Map": {"type": "object"},
 }
@@ -32,6 +33,8 @@ SCALARS: Final[dict[str, dict[str, Any]]] = {
 
 def schema_of(type_name: str) -> dict[str, Any]:
     """Returns the schema of a type. Raises LookupError when the type is not declared."""
+    if type_name in SCALARS:
+        return SCALARS[type_name]
     type_name = type_name.removesuffix("?")
     if type_name in SCALARS:
         return SCALARS[type_name]
