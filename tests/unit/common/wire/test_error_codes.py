@@ -9,6 +9,7 @@ NO_CLIENT_MEETS = (
     "magnetar.cli",
     "magnetar.bookie",
     "magnetar.client",
+    "magnetar.console",
     "magnetar.spark",
     "magnetar.common.metadata.backup",  # of the command line alone
     "magnetar.common.rpc",  # these end at the edge of gRPC
