@@ -52,11 +52,11 @@ _STEPS: Final = {
     ),
     PublishStep.BOOKIES: (
         "the acknowledgements of bookies",
-        "magnetar explain bookie of those that answered last; compare their disks and the network",
+        "compare disks and network of those that answered last: magnetar admin bookies list",
     ),
     PublishStep.STORAGE: (
         "storage, which confirmed it with the end of its ledger",
-        "nothing: a ledger failed and was closed; see its bookies with magnetar explain ledger",
+        "nothing: a ledger failed and was closed; magnetar admin bookies list shows their states",
     ),
     PublishStep.RECEIPT: (
         "the way from storage to its receipt",
@@ -70,8 +70,8 @@ _PAUSES: Final = {
     CONNECTION_PUBLISHES: "storage is slower than this client sends: see the slowest publishes for the step",
     BROKER_PUBLISHES: "all clients together send faster than storage takes it: add brokers, or raise "
     "maxMessagePublishBufferSizeInMB",
-    UNREAD_OUTPUT: "the client does not read what it is sent: see magnetar explain connection",
-    ACKNOWLEDGEMENTS: "acknowledgements wait for storage: see magnetar explain ledger of the cursor ledger",
+    UNREAD_OUTPUT: "the client does not read what it is sent: magnetar admin topics stats has its consumers",
+    ACKNOWLEDGEMENTS: "acknowledgements wait for storage: see magnetar admin topics stats-internal",
     CREDENTIALS: "nothing: the credentials of a new connection were checked",
 }
 
@@ -84,7 +84,7 @@ def publish_explanation(topic: Topic, clock: Clock) -> dict[str, Any]:
     reasons += _pauses(topic, now, now_ms)
     if not reasons:
         text = f"no publish of the last {WINDOW_S} s took longer than {SLOW_S * 1000:g} ms in this broker"
-        hint = "look at the client and the network: magnetar explain connection shows its connection"
+        hint = "look at the client and the network: magnetar admin topics stats shows its address"
         reasons = [Reason(PublishCode.NO_SLOW_PUBLISH, text, hint, stops=False)]
     return {
         "topic": topic.name.full,
@@ -108,7 +108,7 @@ def _unconfirmed(topic: Topic, now_ms: int) -> list[Reason]:
     )
     text += " for its ledger to confirm it" if cause is None else f" for a ledger: {cause}"
     hint = (
-        "see its ledger: magnetar explain ledger"
+        "see its ledger: magnetar admin topics stats-internal"
         if cause is None
         else _STEPS[PublishStep.WAITED_FOR_LEDGER][1]
     )
