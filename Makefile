@@ -38,7 +38,7 @@ setup: ## create .venv with python3 (3.11 or newer) and what servers and command
 	@$(PYTHON) tools/setup.py
 
 setup-spark: setup ## add PySpark and Parquet libraries to .venv, for spark/ and its tests
-	@$(PYTHON) tools/setup.py spark
+	@$(PYTHON) tools/setup.py build spark
 
 setup-images: setup-spark ## add the packages that image builds and compose need
 	@$(PYTHON) tools/setup.py deploy
@@ -124,7 +124,8 @@ docs-site: setup ## build the documentation as a site with search in ./site; fai
 
 lock: setup ## resolve all packages and pin them with hashes in the requirements files
 	$(BIN)/uv lock --upgrade
-	$(BIN)/uv export --quiet --all-packages --no-default-groups --group build --no-emit-workspace $(addprefix --no-emit-package ,$(OF_SPARK)) --format requirements-txt --no-header -o requirements.txt
+	$(BIN)/uv export --quiet --all-packages --no-default-groups --no-emit-workspace $(addprefix --no-emit-package ,$(OF_SPARK)) --format requirements-txt --no-header -o requirements.txt
+	$(BIN)/uv export --quiet --only-group build --no-emit-workspace --format requirements-txt --no-header -o requirements-build.txt
 	$(BIN)/uv export --quiet --only-group dev --no-emit-workspace --format requirements-txt --no-header -o requirements-tests.txt
 	$(BIN)/uv export --quiet --only-group cluster --no-emit-workspace --format requirements-txt --no-header -o requirements-cluster.txt
 	$(BIN)/uv export --quiet --only-group bench --no-emit-workspace --format requirements-txt --no-header -o requirements-bench.txt

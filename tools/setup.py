@@ -25,7 +25,7 @@ STAMP = VENV / "setup.stamp"
 PYTHON = VENV / "bin" / "python"
 UV = VENV / "bin" / "uv"
 BUILT = ("--no-binary", "pyspark", "--no-build-isolation")
-"""PySpark comes as a source package only; it is built with the setuptools that requirements.txt pins."""
+"""PySpark comes as a source package only; setuptools of requirements-build.txt builds it."""
 
 IMPORTED = (
     "import magnetar.cli.servers.commands, magnetar.standalone.run, magnetar.standalone.standalone, uvloop"

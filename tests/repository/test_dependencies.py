@@ -119,7 +119,7 @@ def pins(path: Path) -> dict[str, str]:
 
 def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
     apart: dict[str, str] = {}
-    for group in ("cluster", "deploy", "spark", "tests"):
+    for group in ("build", "cluster", "deploy", "spark", "tests"):
         apart |= pins(ROOT / f"requirements-{group}.txt")
     pinned = apart | pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
@@ -139,7 +139,7 @@ def test_every_declared_requirement_is_pinned_at_a_version_that_satisfies_it() -
     assert wrong == []
 
 
-@pytest.mark.parametrize("group", ["bench", "cluster", "deploy", "docs", "spark"])
+@pytest.mark.parametrize("group", ["bench", "build", "cluster", "deploy", "docs", "spark"])
 def test_optional_packages_are_pinned_apart_in_one_version(group: str) -> None:
     apart, always = pins(ROOT / f"requirements-{group}.txt"), pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
@@ -157,11 +157,10 @@ def test_what_running_needs_has_nothing_of_tests_and_little_else() -> None:
     running = pins(ROOT / "requirements.txt")
     ours = {canonicalize_name(name_of(room)) for room in ROOMS}
     needed = {name for room in ROOMS for name in declared(room) | optional(room)}
-    for group in ("bench", "cluster", "deploy", "dev", "docs", "spark"):
+    for group in ("bench", "build", "cluster", "deploy", "dev", "docs", "spark"):
         names = {canonicalize_name(Requirement(line).name) for line in groups[group]}
         assert not (names - needed - ours) & running.keys(), group
-    wanted = [Requirement(line).name for line in groups["build"]]
-    assert sorted(running.keys() - _needed_by_rooms() - {*wanted}) == []
+    assert sorted(running.keys() - _needed_by_rooms()) == []
 
 
 def _needed_by_rooms() -> set[str]:

@@ -142,9 +142,9 @@ def lag(
 
     Only loaded topics are asked. `magnetar explain subscription` says more about a reason.
     """
-    from magnetar.cli.admin.target import Target
+    from magnetar.cli.admin.target import broker_target
 
-    target = Target("", "", "json" if as_json else output, admin_url, access, timeout_s)
+    target = broker_target(admin_url, access, timeout_s, "json" if as_json else output)
     before = read(target, namespace, limit)
     while True:
         time.sleep(over_s)

@@ -30,11 +30,11 @@ def explain(
 
     Answers come from the code that decides. docs/explain.md lists all reasons.
     """
-    from magnetar.cli.admin.target import Target
+    from magnetar.cli.admin.target import broker_target
 
     if as_json or context.meta.get(AS_JSON):
         output = "json"
-    context.obj = Target("", "", output, admin_url, access, timeout_s)
+    context.obj = broker_target(admin_url, access, timeout_s, output)
 
 
 def own_path(path: str) -> str:

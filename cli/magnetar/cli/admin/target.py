@@ -19,3 +19,8 @@ class Target:
     timeout_s: float = 60.0
     metadata_settings: tuple[str, ...] = ()
     """How the metadata store is reached, from the options of `metadata_options`."""
+
+
+def broker_target(admin_url: str, access: Access, timeout_s: float, output: str = "json") -> Target:
+    """Returns a target that is asked over HTTP alone."""
+    return Target("", "", output, admin_url, access, timeout_s)

@@ -69,14 +69,14 @@ def bundle(
     """
     from magnetar.cli.admin.explain import own_path
     from magnetar.cli.admin.http_client import ask, subscription_path
-    from magnetar.cli.admin.target import Target
+    from magnetar.cli.admin.target import broker_target
     from magnetar.cli.debug.bundle import Bundle, collect
 
     now = datetime.now(UTC)
     path = path or Path(f"magnetar-debug-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     if path.exists():
         raise click.UsageError(f"{path} already exists; name another file with --file")
-    target = Target("", "", "json", admin_url, access, timeout_s)
+    target = broker_target(admin_url, access, timeout_s)
     found = Bundle(_secrets(access), time.monotonic() + limit_s)
 
     def get(asked: str, remaining_s: float) -> Any:

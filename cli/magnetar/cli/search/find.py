@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from magnetar.cli.admin.broker_options import ADMIN_URL, REQUEST_TIMEOUT
 from magnetar.cli.admin.http_client import ask, topic_path
-from magnetar.cli.admin.target import Target
+from magnetar.cli.admin.target import Target, broker_target
 from magnetar.cli.client.options import client_options, run_client
 from magnetar.cli.client.waiting import reports_waiting
 from magnetar.cli.option_values import SECONDS, SIZE, TOPIC
 from magnetar.cli.progress import progress_bar
 from magnetar.cli.quantity_text import count_text, duration_text, size_text
 from magnetar.cli.search.message_lines import message_facts, message_line
-from magnetar.cli.search.option_types import MESSAGE_ID, MOMENT, GivenId, id_text, message_options
+from magnetar.cli.search.option_types import (
+    CHARS,
+    HEX,
+    MESSAGE_ID,
+    MOMENT,
+    GivenId,
+    id_text,
+    message_options,
+)
 from magnetar.cli.search.search_bounds import INTERRUPTED, LIMIT, ReadFromBrokers, SearchBounds
 from magnetar.cli.search.search_plan import ColdStretch, TopicPlan, left_out, plan_search, topics_of
 from magnetar.cli.search.topic_search import TopicSearch, missing_packages
@@ -106,14 +114,8 @@ _LEFT_OUT_SHOWN: Final = 20
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON line per match, and the report as the last one."
 )
-@click.option("--hex", "as_hex", is_flag=True, help="With --json: content in hexadecimal.")
-@click.option(
-    "--chars",
-    type=click.IntRange(min=0),
-    default=200,
-    show_default=True,
-    help="Characters of the content that are shown; 0: all.",
-)
+@HEX
+@CHARS
 @ADMIN_URL
 @REQUEST_TIMEOUT
 @client_options
@@ -163,7 +165,7 @@ def find(
     )
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise click.UsageError("--since is not before --until: no message has such a time")
-    target = Target("", "", "json", admin_url, client["access"], timeout_s)
+    target = broker_target(admin_url, client["access"], timeout_s)
     infos = topics_of(topic, ask(target, "GET", f"{topic_path(topic)}/internal-info").value)
     plans = plan_search(infos, condition, at=at, start=start, through_brokers=through_brokers)
 

@@ -1,4 +1,4 @@
-"""Values of options that say which messages are meant: times, message ids, properties."""
+"""Options that say which messages are meant (times, message ids, properties), and how they are shown."""
 
 from __future__ import annotations
 
@@ -97,6 +97,15 @@ class WantedProperty(click.ParamType[tuple[str, str | None]]):
 MOMENT: Final = Moment()
 MESSAGE_ID: Final = GivenMessageId()
 PROPERTY: Final = WantedProperty()
+
+HEX: Final = click.option("--hex", "as_hex", is_flag=True, help="With --json: content in hexadecimal.")
+CHARS: Final = click.option(
+    "--chars",
+    type=click.IntRange(min=0),
+    default=200,
+    show_default=True,
+    help="Characters of the content that are shown; 0: all.",
+)
 
 
 def message_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from magnetar.cli.option_values import SECONDS, TOPIC
 from magnetar.cli.quantity_text import count_text
 from magnetar.cli.search.broker_messages import searched
 from magnetar.cli.search.message_lines import message_facts, message_line, plain_value
-from magnetar.cli.search.option_types import MOMENT, message_options
+from magnetar.cli.search.option_types import CHARS, HEX, MOMENT, message_options
 from magnetar.ledger.cold.search.condition import Condition
 
 if TYPE_CHECKING:
@@ -75,14 +75,8 @@ class Start(click.ParamType[Any]):
     help="Time after which it ends, such as 90s or 10m.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line per message.")
-@click.option("--hex", "as_hex", is_flag=True, help="With --json: content in hexadecimal.")
-@click.option(
-    "--chars",
-    type=click.IntRange(min=0),
-    default=200,
-    show_default=True,
-    help="Characters of the content that are shown; 0: all.",
-)
+@HEX
+@CHARS
 @client_options
 def tail(
     names: tuple[str, ...],

@@ -69,7 +69,7 @@ def top(
     Keys: 1-5 views, s and r sort, / filter, Enter opens a row, e explains it, n and p turn pages, q quits.
     Into a pipe, and with --once, it prints the table once, with rates of the last minute.
     """
-    from magnetar.cli.admin.target import Target
+    from magnetar.cli.admin.target import broker_target
 
     if namespace and view not in ("topics", "subscriptions"):
         raise click.UsageError(f"--namespace goes with topics and subscriptions, not with {view}")
@@ -80,7 +80,7 @@ def top(
             question = replace(question, ascending=True)
     if reverse:
         question = replace(question, ascending=not question.ascending)
-    target = Target("", "", "json" if as_json else output, admin_url, access, timeout_s)
+    target = broker_target(admin_url, access, timeout_s, "json" if as_json else output)
     if once or target.output != "auto" or not (sys.stdout.isatty() and sys.stdin.isatty()):
         show_once(target, question)
         return

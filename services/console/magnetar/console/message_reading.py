@@ -22,6 +22,7 @@ from magnetar.client import (
     KeyAndValue,
     Message,
     MessageId,
+    Reader,
     Tls,
     Token,
 )
@@ -178,21 +179,14 @@ class MessageReading:
         found = Found()
         kept: deque[ShownMessage] = deque(maxlen=count)
         async with self.client(token) as client:
-            first = MessageId.EARLIEST if isinstance(start, int) else start
-            reader = await client.create_reader(
-                topic, first, start_inclusive=inclusive, schema=AutoConsume(), queue_size=READER_QUEUE
-            )
+            reader = await _reader_at(client, topic, start, inclusive=inclusive)
             try:
                 async with asyncio.timeout(READ_S):
                     if isinstance(start, int):
                         await reader.seek(start)
                     while (last or len(kept) < count) and found.looked_at < READ_MESSAGES_MAX:
-                        if not await reader.has_message_available():
-                            found.next_id = ""
+                        if (message := await _next(reader, found)) is None:
                             break
-                        message = await reader.read(READ_S)
-                        found.looked_at += 1
-                        found.next_id = id_text(message.id)
                         if filters.pass_(message):
                             kept.append(shown(message))
             except (TimeoutError, OperationTimeout):
@@ -219,21 +213,14 @@ class MessageReading:
         self._searches += 1
         try:
             async with self.client(token) as client:
-                first = MessageId.EARLIEST if isinstance(start, int) else start
-                reader = await client.create_reader(
-                    topic, first, start_inclusive=inclusive, schema=AutoConsume(), queue_size=READER_QUEUE
-                )
+                reader = await _reader_at(client, topic, start, inclusive=inclusive)
                 if isinstance(start, int):
                     await reader.seek(start)
                 now = asyncio.get_running_loop().time
                 ends, told, matches, found = now() + SEARCH_S, now(), 0, Found()
                 while matches < count and found.looked_at < SEARCH_MESSAGES_MAX and now() < ends:
-                    if not await reader.has_message_available():
-                        found.next_id = ""
+                    if (message := await _next(reader, found)) is None:
                         break
-                    message = await reader.read(READ_S)
-                    found.looked_at += 1
-                    found.next_id = id_text(message.id)
                     if filters.pass_(message):
                         matches += 1
                         found.messages.append(shown(message))
@@ -283,6 +270,25 @@ class MessageReading:
                 event_time_ms=letter.event_time_ms,
             )
             return id_text(sent)
+
+
+async def _reader_at(client: Client, topic: str, start: MessageId | int, *, inclusive: bool) -> Reader[Any]:
+    """Returns a reader at a position; at the earliest message for a publish time, which it has to seek."""
+    first = MessageId.EARLIEST if isinstance(start, int) else start
+    return await client.create_reader(
+        topic, first, start_inclusive=inclusive, schema=AutoConsume(), queue_size=READER_QUEUE
+    )
+
+
+async def _next(reader: Reader[Any], found: Found) -> Message | None:
+    """Reads the next message and counts it; None at the end of the topic."""
+    if not await reader.has_message_available():
+        found.next_id = ""
+        return None
+    message = await reader.read(READ_S)
+    found.looked_at += 1
+    found.next_id = id_text(message.id)
+    return message
 
 
 def id_text(message_id: MessageId) -> str:

@@ -55,17 +55,21 @@ def key_hashes(condition: Condition) -> tuple[int, ...]:
 
 def _times_overlap(statistics: Any, condition: Condition) -> bool:
     if statistics is None or not statistics.has_min_max:
-        # All values of a row group may be null, which is in no span of time; else nothing is known.
-        return statistics is None or not statistics.has_null_count or statistics.num_values > 0
+        return not _has_nulls_only(statistics)  # Null is in no span of time.
     low, high = statistics.min_raw, statistics.max_raw
     if condition.since_ms is not None and high < condition.since_ms * 1000:
         return False
     return condition.until_ms is None or low < condition.until_ms * 1000
 
 
+def _has_nulls_only(statistics: Any) -> bool:
+    """Returns whether the statistics of a column without least and greatest value say that all are null."""
+    return statistics is not None and statistics.has_null_count and statistics.num_values <= 0
+
+
 def _has_key(statistics: Any, condition: Condition) -> bool:
     if statistics is None or not statistics.has_min_max:
-        return statistics is None or not statistics.has_null_count or statistics.num_values > 0
+        return not _has_nulls_only(statistics)
     # Parquet orders text by its bytes.
     low, high = (value.encode() for value in (statistics.min, statistics.max))
     return any(low <= key.encode() <= high for key in condition.stored_keys)

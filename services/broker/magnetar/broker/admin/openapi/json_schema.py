@@ -33,9 +33,8 @@ SCALARS: Final[dict[str, dict[str, Any]]] = {
 
 def schema_of(type_name: str) -> dict[str, Any]:
     """Returns the schema of a type. Raises LookupError when the type is not declared."""
-    if type_name in SCALARS:
-        return SCALARS[type_name]
-    type_name = type_name.removesuffix("?")
+    if type_name not in SCALARS:
+        type_name = type_name.removesuffix("?")
     if type_name in SCALARS:
         return SCALARS[type_name]
     if type_name in ENUMS or type_name in OBJECTS:

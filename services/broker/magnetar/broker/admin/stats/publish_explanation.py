@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -192,13 +192,10 @@ def _publish(publish: SlowPublish) -> dict[str, Any]:
         "messageId": f"{publish.ledger_id}:{publish.entry_id}",
         "steps": [
             {"step": str(each.step), "milliseconds": _ms(each.seconds), "detail": each.detail}
-            for each in _told(publish.steps)
+            for each in publish.steps
+            if each.seconds > 0 or each.detail
         ],
     }
-
-
-def _told(steps: Iterable[Any]) -> Iterable[Any]:
-    return [each for each in steps if each.seconds > 0 or each.detail]
 
 
 def _ms(seconds: float) -> float:

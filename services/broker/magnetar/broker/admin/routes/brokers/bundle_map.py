@@ -14,7 +14,7 @@ from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.brokers import active_brokers, broker_id, require_leader
 from magnetar.broker.admin.routes.brokers.load_report import MB, load_report, loads_of
-from magnetar.broker.admin.routes.brokers.load_report import Load as Measured
+from magnetar.broker.admin.routes.brokers.load_report import Load as TopicLoad
 from magnetar.broker.admin.routes.brokers.topic_bundles import topics_by_bundle
 from magnetar.common.control.control_pb2 import BrokerLoad, Load
 from magnetar.common.errors import ServiceNotReady
@@ -88,7 +88,7 @@ def _bundle(load: Load | None) -> dict[str, Any]:
     return {} if load is None else _rates(load)
 
 
-def _rates(load: Load) -> dict[str, Any]:
+def _rates(load: Load | TopicLoad) -> dict[str, Any]:
     return {
         "msgRateIn": load.message_rate_in,
         "msgRateOut": load.message_rate_out,
@@ -122,11 +122,11 @@ async def _sole(call: Call, limit: int) -> list[dict[str, Any]]:
     report = load_report(call.broker, loads)
     row = {"since": call.broker.started_ms}
     bundles = [
-        {"namespace": str(namespace), "bundle": bundle, **row, **_rates(_control(load))}
+        {"namespace": str(namespace), "bundle": bundle, **row, **_rates(load)}
         for namespace, parts in loads.items()
         for bundle, load in parts.items()
     ]
-    total = Measured.sum_of(load for parts in loads.values() for load in parts.values())
+    total = TopicLoad.sum_of(load for parts in loads.values() for load in parts.values())
     return [
         {
             "brokerId": broker_id(call),
@@ -137,22 +137,10 @@ async def _sole(call: Call, limit: int) -> list[dict[str, Any]]:
             "cpuPercent": round(report["cpu"]["usage"], 1),
             "memoryBytes": int(report["memory"]["usage"] * MB),
             "memoryBytesMax": int(report["memory"]["limit"] * MB),
-            **_rates(_control(total)),
+            **_rates(total),
             **_listed(bundles, limit),
         }
     ]
-
-
-def _control(load: Measured) -> Load:
-    return Load(
-        message_rate_in=load.message_rate_in,
-        message_rate_out=load.message_rate_out,
-        byte_rate_in=load.byte_rate_in,
-        byte_rate_out=load.byte_rate_out,
-        topics=load.topics,
-        producers=load.producers,
-        consumers=load.consumers,
-    )
 
 
 ROUTES: Final = [
