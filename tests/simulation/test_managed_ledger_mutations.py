@@ -6,7 +6,7 @@ The style is that of test_mutations: a mutation patches one function for one tes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -215,10 +215,10 @@ def recovered_acks_are_not_cut_at_existing_entries(patch: Patch) -> None:
 
 
 def ledgers_are_trimmed_by_what_is_in_memory(patch: Patch) -> None:
-    def slowest(self: TopicCursors) -> Position | None:
-        return min((cursor.mark_delete for cursor in self.durable()), default=None)
+    def needed(self: TopicCursors) -> Iterator[tuple[str, Position]]:
+        return ((cursor.name, cursor.mark_delete) for cursor in self.durable())
 
-    patch.setattr(TopicCursors, "slowest", slowest)
+    patch.setattr(TopicCursors, "needed", needed)
 
 
 def ledgers_are_trimmed_whoever_needs_them(patch: Patch) -> None:
