@@ -1,19 +1,24 @@
-"""A small OpenID issuer over TLS, in a thread: discovery document, keys, and client credentials."""
+"""A small OpenID issuer over TLS, in a thread: discovery document, keys, client credentials, and logins."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import json
+import secrets
 import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import jwt
-from aiohttp import web
+from aiohttp import BasicAuth, web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 from magnetar.testing.free_ports import free_ports
@@ -35,6 +40,8 @@ class TokenIssuer:
     key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(65537, 2048))
     granted: int = 0
     """Tokens that were issued."""
+    codes: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Parameters of the logins that were confirmed, by code, until they are exchanged."""
 
     @property
     def url(self) -> str:
@@ -45,6 +52,8 @@ class TokenIssuer:
         application.router.add_get("/.well-known/openid-configuration", self._describe)
         application.router.add_get("/keys", self._keys)
         application.router.add_post("/token", self._grant)
+        application.router.add_get("/authorize", self._ask)
+        application.router.add_post("/authorize", self._confirm)
         return application
 
     async def _describe(self, _: web.Request) -> web.Response:
@@ -54,7 +63,9 @@ class TokenIssuer:
                 "jwks_uri": f"{self.url}/keys",
                 "token_endpoint": f"{self.url}/token",
                 "authorization_endpoint": f"{self.url}/authorize",
-                "response_types_supported": ["token"],
+                "end_session_endpoint": f"{self.url}/logout",
+                "response_types_supported": ["token", "code"],
+                "code_challenge_methods_supported": ["S256"],
                 "subject_types_supported": ["public"],
                 "id_token_signing_alg_values_supported": ["RS256"],
             }
@@ -67,21 +78,60 @@ class TokenIssuer:
     async def _grant(self, request: web.Request) -> web.Response:
         # the C++ library posts JSON in some versions, a form in others
         form = await (request.json() if request.content_type == "application/json" else request.post())
+        if form.get("grant_type") == "authorization_code":
+            return self._exchange(request, form)
         asked = (form.get("grant_type"), form.get("client_id"), form.get("client_secret"))
         if asked != ("client_credentials", self.client_id, self.client_secret):
             return web.json_response({"error": "invalid_client"}, status=401)
+        return web.json_response(self._tokens(self.client_id))
+
+    async def _ask(self, request: web.Request) -> web.Response:
+        """A page that asks who it is, as an issuer's does."""
+        fields = "".join(
+            f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
+            for name, value in request.query.items()
+        )
+        page = (
+            f'<!doctype html><title>Issuer</title><form method="post">{fields}'
+            '<label>Name <input name="user"></label><button>Sign in</button></form>'
+        )
+        return web.Response(text=page, content_type="text/html")
+
+    async def _confirm(self, request: web.Request) -> web.Response:
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        answer = {"state": form["state"], "iss": self.url}
+        if form["user"]:
+            code = secrets.token_urlsafe(16)
+            self.codes[code] = form
+            answer["code"] = code
+        else:
+            answer |= {"error": "access_denied", "error_description": "no name was given"}
+        return web.Response(status=303, headers={"Location": f"{form['redirect_uri']}?{urlencode(answer)}"})
+
+    def _exchange(self, request: web.Request, form: Any) -> web.Response:
+        login = self.codes.pop(str(form.get("code")), None)  # a code is good for one exchange
+        secret = BasicAuth.decode(request.headers["Authorization"]).password
+        challenge = hashlib.sha256(str(form.get("code_verifier")).encode()).digest()
+        if (
+            login is None
+            or secret != self.client_secret
+            or login["redirect_uri"] != form.get("redirect_uri")
+            or login["code_challenge"] != base64.urlsafe_b64encode(challenge).decode().rstrip("=")
+        ):
+            return web.json_response({"error": "invalid_grant"}, status=400)
+        user = login["user"]
+        id_token = self._signed({"sub": user, "aud": login["client_id"], "nonce": login["nonce"]})
+        return web.json_response(self._tokens(user) | {"id_token": id_token})
+
+    def _tokens(self, subject: str) -> dict[str, Any]:
         self.granted += 1
+        token = self._signed({"sub": subject, "aud": self.audience})
+        return {"access_token": token, "token_type": "Bearer", "expires_in": LIFETIME_S}
+
+    def _signed(self, claims: dict[str, Any]) -> str:
         now = int(time.time())
-        claims = {
-            "iss": self.url,
-            "sub": self.client_id,
-            "aud": self.audience,
-            "iat": now,
-            "nbf": now - 1,
-            "exp": now + LIFETIME_S,
-        }
-        token = jwt.encode(claims, self.key, "RS256", {"kid": KEY_ID})
-        return web.json_response({"access_token": token, "token_type": "Bearer", "expires_in": LIFETIME_S})
+        times = {"iss": self.url, "iat": now, "nbf": now - 1, "exp": now + LIFETIME_S}
+        return jwt.encode(times | claims, self.key, "RS256", {"kid": KEY_ID})
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from aiohttp import web
 from magnetar.console.browser_safety import FORM_FIELD
 from magnetar.console.cluster_access import ClusterAccess
 from magnetar.console.console import Console
+from magnetar.console.oidc_login import OidcLogin
 from magnetar.console.server import create_app
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>{{7*7}}&amp;\u202e"""
@@ -107,8 +108,12 @@ def on_stage(
     admin: FakeAdmin | None = None,
     *,
     alerts: bool = False,
+    login: Callable[[str], OidcLogin] | None = None,
 ) -> None:
-    """Run a test with an admin API, a console and a browser; `alerts`: the API is also the Prometheus."""
+    """Run a test with an admin API, a console and a browser.
+
+    With `alerts` the API is also the Prometheus. `login` makes the console's logins for the API's URL.
+    """
     fake = admin or FakeAdmin()
 
     async def run() -> None:
@@ -121,7 +126,8 @@ def on_stage(
                 service_url="pulsar://127.0.0.1:1",
                 prometheus_url=admin_url if alerts else "",
             )
-            async with _listening(create_app(Console(access))) as url:
+            oidc = None if login is None else login(admin_url)
+            async with _listening(create_app(Console(access, oidc=oidc))) as url:
                 jar = aiohttp.CookieJar(unsafe=True)  # which means: of addresses without a name too
                 async with aiohttp.ClientSession(cookie_jar=jar) as session:
                     await body(fake, Browser(session, url))

@@ -37,6 +37,9 @@ VISIT_COOKIE: Final = "magnetar_console_visit"
 TOKEN_COOKIE: Final = "magnetar_console_token"
 """The visitor's token for the admin API and for brokers."""
 
+LOGIN_COOKIE: Final = "magnetar_console_login"
+"""The login at an OpenID Connect issuer that this browser has begun."""
+
 TOKEN_BYTES_MAX: Final = 3800
 """Longest token, which browsers keep in a cookie of 4096 bytes."""
 
@@ -81,10 +84,21 @@ def clean_token(text: str) -> str:
     return text if len(text) <= TOKEN_BYTES_MAX and _TOKEN.fullmatch(text) else ""
 
 
-def keep(response: web.StreamResponse, name: str, value: str, path: str, *, secure: bool, age_s: int) -> None:
-    """Have the browser keep a cookie that scripts cannot read and other sites' requests do not carry."""
+def keep(
+    response: web.StreamResponse,
+    name: str,
+    value: str,
+    path: str,
+    *,
+    secure: bool,
+    age_s: int,
+    samesite: str = "Strict",
+) -> None:
+    """Have the browser keep a cookie that scripts cannot read and other sites' requests do not carry; with
+    "Lax" their links do.
+    """
     response.set_cookie(
-        name, value, path=path, max_age=age_s, httponly=True, samesite="Strict", secure=secure
+        name, value, path=path, max_age=age_s, httponly=True, samesite=samesite, secure=secure
     )
 
 

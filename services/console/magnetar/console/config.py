@@ -12,6 +12,7 @@ from magnetar.common.config.settings import setting
 from magnetar.common.security.tls.client_context import ClientFiles
 from magnetar.common.security.tls.config import TlsConfig, tls_problems
 from magnetar.console.cluster_access import ClusterAccess
+from magnetar.console.oidc_config import OidcConfig
 
 _EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
@@ -106,6 +107,7 @@ class ConsoleConfig:
     listener: ListenerConfig = field(default_factory=ListenerConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
+    oidc: OidcConfig = field(default_factory=OidcConfig)
 
     @property
     def shown_host(self) -> str:
@@ -134,7 +136,11 @@ class ConsoleConfig:
             found.append("webServicePort and webServicePortTls are both empty: give one of them")
         if len(ports) == 2 and ports[0] == ports[1] > 0:
             found.append(f"webServicePort and webServicePortTls are both {ports[0]}")
-        return found + tls_problems(self.tls, self.listener.tls_ports, certificates_are_identities=False)
+        return (
+            found
+            + self.oidc.problems()
+            + tls_problems(self.tls, self.listener.tls_ports, certificates_are_identities=False)
+        )
 
     def warnings(self) -> list[str]:
         """Return warnings about valid settings that may be unintended."""

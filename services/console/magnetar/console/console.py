@@ -11,6 +11,7 @@
     /resend                  asks, then publishes a dead letter to its origin topic
     /change                  asks, then does it
     /login, /logout
+    /login/oidc              to an OpenID Connect issuer; /login/callback comes back from it
     /static/...              scripts and styles
 
 Objects are named by parameters of the query, because names may hold any character.
@@ -46,6 +47,7 @@ from magnetar.console.errors import (
 )
 from magnetar.console.live_streams import LiveStreams
 from magnetar.console.message_reading import MessageReading
+from magnetar.console.oidc_login import OidcLogin
 from magnetar.console.pages import (
     bookies,
     brokers,
@@ -54,6 +56,7 @@ from magnetar.console.pages import (
     login,
     messages,
     offloads,
+    oidc,
     overview,
     resends,
     static_files,
@@ -79,6 +82,7 @@ READS: Final[dict[str, View]] = {
     **changes.READS,
     **resends.READS,
     **login.READS,
+    **oidc.READS,
 }
 """Views of GET by path. They change nothing."""
 
@@ -96,8 +100,9 @@ _STATIC: Final = "/static/"
 class Console:
     """Serves the pages of one cluster. Create it on the event loop that serves it; end it with `close`."""
 
-    def __init__(self, access: ClusterAccess, prefix: str = "") -> None:
-        """`prefix` is the path before that of a page, without a slash at its end."""
+    def __init__(self, access: ClusterAccess, prefix: str = "", *, oidc: OidcLogin | None = None) -> None:
+        """`prefix` is the path before that of a page, without a slash at its end. It closes `oidc`."""
+        self._oidc = oidc
         self._prefix = prefix
         self._admin = AdminApi(access)
         self._streams = LiveStreams()
@@ -108,6 +113,8 @@ class Console:
         """End live views and connections. Idempotent."""
         self._streams.close()
         await self._admin.close()
+        if self._oidc is not None:
+            await self._oidc.close()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Returns the answer to a request for a path that begins with the prefix."""
@@ -126,7 +133,8 @@ class Console:
     def _finish(self, visit: Visit, response: web.StreamResponse, *, is_new: bool) -> None:
         response.headers.update(HEADERS)
         response.headers.setdefault("Cache-Control", "no-store")
-        if is_new:
+        if is_new and visit.request.path.removeprefix(self._prefix) != oidc.CALLBACK:
+            # Back from an issuer, a browser does not send its number, and has it all the same.
             keep(
                 response,
                 VISIT_COOKIE,
@@ -139,7 +147,15 @@ class Console:
     def _visit(self, request: web.Request, browser: str, form: dict[str, str] | None = None) -> Visit:
         caller = Caller(self._admin, token_of(request))
         return Visit(
-            request, caller, self._streams, self._messages, self._watch, self._prefix, browser, form or {}
+            request,
+            caller,
+            self._streams,
+            self._messages,
+            self._watch,
+            self._oidc,
+            self._prefix,
+            browser,
+            form or {},
         )
 
     async def _answer(self, visit: Visit, path: str, *, is_new: bool) -> web.StreamResponse:

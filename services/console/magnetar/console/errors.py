@@ -22,6 +22,10 @@ class LoginRequired(MagnetarError):
     """The admin API asks for credentials, or refused those that were given."""
 
 
+class LoginFailed(MagnetarError):
+    """A login at an OpenID Connect issuer failed; the text says what to do."""
+
+
 class BadRequest(MagnetarError):
     """A parameter of a page is missing or invalid."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from aiohttp import web
@@ -15,6 +16,8 @@ from magnetar.common.obs.metrics import REGISTRY
 from magnetar.common.obs.process_metrics import CONTENT_TYPE, process_page
 from magnetar.console.cluster_access import ClusterAccess
 from magnetar.console.console import Console
+from magnetar.console.oidc_config import OidcConfig
+from magnetar.console.oidc_login import OidcLogin
 from prometheus_client import Counter
 
 FORM_BYTES_MAX: Final = 1024 * 1024
@@ -30,9 +33,11 @@ _CONNECTIONS_REFUSED: Final = Counter(
 class HttpEdge(AppEdge):
     """Serves a console over HTTP."""
 
-    def __init__(self, access: ClusterAccess) -> None:
+    def __init__(self, access: ClusterAccess, oidc: OidcConfig | None = None) -> None:
+        """Raises ValueError when a file of `oidc` cannot be read."""
         port = Port(service="the console", failed=refused, over_the_bound=_CONNECTIONS_REFUSED)
-        super().__init__(create_app(Console(access)), port)
+        login = OidcLogin(oidc, time.monotonic) if oidc is not None and oidc.enabled else None
+        super().__init__(create_app(Console(access, oidc=login)), port)
 
 
 def create_app(console: Console) -> web.Application:

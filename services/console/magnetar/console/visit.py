@@ -15,6 +15,7 @@ from magnetar.console.browser_safety import form_token
 from magnetar.console.errors import BadRequest
 from magnetar.console.live_streams import LiveStreams
 from magnetar.console.message_reading import MessageReading
+from magnetar.console.oidc_login import OidcLogin
 from magnetar.console.process_watch import ProcessWatch
 from magnetar.console.rendering import render, static_version
 
@@ -28,6 +29,8 @@ class Visit:
     streams: LiveStreams
     messages: MessageReading
     watch: ProcessWatch
+    oidc: OidcLogin | None
+    """Logs visitors in; None: they have tokens."""
     prefix: str
     """Path of the console, before the path of a page; empty at the root."""
     browser: str

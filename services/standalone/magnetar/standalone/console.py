@@ -11,6 +11,7 @@ from magnetar.common.errors import ConfigError
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.console.cluster_access import ClusterAccess
 from magnetar.console.config import ConsoleConfig
+from magnetar.console.oidc_config import OidcConfig
 from magnetar.standalone.lazy_http import Edge, LazyHttp
 from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process_watch import watch_process
@@ -66,7 +67,7 @@ class ConsoleProcess:
         pool = ThreadPool(1, "http")
         self._opened.callback(pool.close)
         watch_process(self._opened)
-        http = LazyHttp(partial(_load_http, config.cluster.access()), pool)
+        http = LazyHttp(partial(_load_http, config.cluster.access(), config.oidc), pool)
         self._opened.push_async_callback(http.close)
         try:
             tls = self._open_tls()
@@ -90,7 +91,7 @@ class ConsoleProcess:
         return tls
 
 
-def _load_http(access: ClusterAccess) -> Callable[[], Edge]:
+def _load_http(access: ClusterAccess, oidc: OidcConfig) -> Callable[[], Edge]:
     from magnetar.console.server import HttpEdge
 
-    return partial(HttpEdge, access)
+    return partial(HttpEdge, access, oidc)
