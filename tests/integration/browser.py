@@ -47,9 +47,15 @@ def started_chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def screen(browser: Browser, scheme: Scheme, width: int) -> Iterator[BrowserContext]:
+def screen(
+    browser: Browser, scheme: Scheme, width: int, *, ignore_https_errors: bool = False
+) -> Iterator[BrowserContext]:
     """A screen of this width in pixels, whose user likes light or dark pages."""
-    made = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    made = browser.new_context(
+        color_scheme=scheme,
+        viewport={"width": width, "height": 900},
+        ignore_https_errors=ignore_https_errors,
+    )
     made.set_default_timeout(SHOWN_MS_MAX)
     yield made
     made.close()
@@ -65,7 +71,8 @@ def clean_page(context: BrowserContext, ignored: str = r"(?!)") -> Iterator[Page
     made.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     made.on("pageerror", lambda error: errors.append(str(error)))
     yield made
-    assert [each for each in errors if not re.search(ignored, each)] == []
+    unexpected = [each for each in errors if not re.search(ignored, each)]
+    assert not unexpected, f"the page reported {unexpected}"
 
 
 def shows(page: Page, selector: str, text: str | re.Pattern[str]) -> None:
