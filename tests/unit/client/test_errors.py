@@ -62,3 +62,12 @@ def test_the_tree() -> None:
     ):
         assert issubclass(kind, above)
         assert issubclass(above, ClientError)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ServerError.ProducerBlockedQuotaExceededError, ServerError.ProducerBlockedQuotaExceededException],
+)
+def test_a_refused_producer_is_not_told_that_it_is_surely_the_backlog(code: ServerError.ValueType) -> None:
+    """Too few bookies are refused with the same code."""
+    assert "if the backlog quota is reached" in str(refusal(code, "a ledger needs 3 bookies and 1 are up"))

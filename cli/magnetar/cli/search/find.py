@@ -263,6 +263,7 @@ def _report(
             "ofRowGroups": 0 if looked is None else looked.row_groups,
             "bloomFilters": 0 if looked is None else looked.bloom_filters,
             "rows": 0 if looked is None else looked.rows,
+            "unreadable": len(skipped),
             "bytes": 0 if looked is None else looked.bytes_read,
             "ofBytes": sum(plan.object_bytes for plan in plans),
         },
@@ -293,6 +294,8 @@ def _show_report(report: dict[str, Any], bounds: SearchBounds, stopped: str) -> 
             f"{count_text(report['unsearchable'], 'message')} with unknown content (encrypted, damaged) "
             "were not searched for text"
         )
+    if objects["unreadable"]:
+        lines.append(f"{count_text(objects['unreadable'], 'object')} could not be read")
     lines += [f"skipped: {each}" for each in report["skipped"][:_LEFT_OUT_SHOWN]]
     if len(report["skipped"]) > _LEFT_OUT_SHOWN:
         lines.append(f"skipped: {len(report['skipped']) - _LEFT_OUT_SHOWN} more; --json names them")

@@ -43,8 +43,10 @@ _NEXT: Final = {
     ServerError.ConsumerBusy: "another consumer holds the subscription: use another subscription name, "
     "or a type that several can share",
     ServerError.ProducerBusy: "another producer holds the topic or this name",
-    ServerError.ProducerBlockedQuotaExceededError: "consumers have to catch up first",
-    ServerError.ProducerBlockedQuotaExceededException: "consumers have to catch up first",
+    ServerError.ProducerBlockedQuotaExceededError: "if the backlog quota is reached, consumers have to "
+    "catch up first",
+    ServerError.ProducerBlockedQuotaExceededException: "if the backlog quota is reached, consumers have to "
+    "catch up first",
     ServerError.IncompatibleSchema: "change the schema as the reason says, or use one that the topic has",
     ServerError.TopicTerminatedError: "the topic takes no more messages",
     ServerError.ProducerFenced: "a newer exclusive producer holds the topic",

@@ -247,7 +247,9 @@ class ObjectStore:
                 raise ObjectStoreError(
                     f"cannot write {self._named(path)}: {error}; does the bucket exist?"
                 ) from error
-            raise NoSuchObject(f"cannot {what} {self._named(path)}: it is not there") from error
+            # A HEAD request, which comes first, is answered alike if the bucket is missing.
+            hint = "; check the name of the bucket and AWS_ENDPOINT_URL" if self._s3 else ""
+            raise NoSuchObject(f"cannot {what} {self._named(path)}: it is not there{hint}") from error
         except Exception as error:  # libraries of object stores have errors of their own
             raise _typed(error, f"cannot {what} {self._named(path)}") from error
 

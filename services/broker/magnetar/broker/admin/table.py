@@ -18,7 +18,7 @@ from magnetar.broker.admin.routes import (
     tenants,
     unsupported,
 )
-from magnetar.broker.admin.routes.brokers import brokers, bundle_map, health, top
+from magnetar.broker.admin.routes.brokers import brokers, bundle_map, health, tasks, top
 from magnetar.broker.admin.routes.brokers import configuration as broker_configuration
 from magnetar.broker.admin.routes.brokers import stats as broker_stats
 from magnetar.broker.admin.routes.clusters import clusters, failure_domains, isolation_policies
@@ -108,6 +108,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *publishing.ROUTES,
         *lookup.ROUTES,
         *orphans.ROUTES,
+        *tasks.ROUTES,
         *unsupported.ROUTES,
         *bundles.LAST,
         *reference.routes(),

@@ -65,6 +65,12 @@ OBJECTS: Final[Mapping[str, str]] = {
         "brokerClientCertificateFilePath:String brokerClientSslFactoryPlugin:String "
         "brokerClientSslFactoryPluginParams:String listenerName:String"
     ),
+    "TaskGroup": "count:int name:String stack:List<String>",
+    "ThreadStack": "name:String stack:List<String>",
+    "TaskDump": (
+        "broker:String atMs:long tasks:int stacks:int truncated:boolean groups:List<TaskGroup> "
+        "threads:List<ThreadStack>"
+    ),
     "Orphan": (
         "kind:OrphanKind key:String what:String reason:String bytes:long since:long settled:boolean "
         "askFirst:boolean"
