@@ -39,6 +39,7 @@ PARTS: Final[Sequence[tuple[str, str]]] = (
     ("broker/load-report.json", f"{_V2}/broker-stats/load-report"),
     ("broker/memory.json", f"{_V2}/broker-stats/allocator-stats/default"),
     ("broker/metrics.txt", "/metrics"),
+    ("broker/ended-clients.json", "/admin/magnetar/v1/connections/explain"),
     ("cluster/brokers.json", f"{_V2}/brokers"),
     ("cluster/leader.json", f"{_V2}/brokers/leaderBroker"),
     ("cluster/clusters.json", f"{_V2}/clusters"),

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Client, ConnectState
 from magnetar.broker.handlers.credentials import check_credentials, close_if_revoked
@@ -84,7 +85,7 @@ class Peer:
     def write(self, data: bytes) -> None:
         self.sent.append(pb.BaseCommand.FromString(data[8:]))
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: EndCode) -> None:
         self.connected = False
         self.closed = self.closed or reason
 
