@@ -240,7 +240,7 @@ def test_a_client_that_left_while_it_was_checked_is_not_connected() -> None:
         world = World()
         rest = route(world.client, connect())
         assert rest is not None
-        world.peer.close("gone")
+        world.peer.close("gone", EndCode.BROKER_STOPPING)
         await rest
         assert not world.client.connected
         assert world.peer.sent == []
@@ -428,7 +428,7 @@ def test_no_sequence_of_commands_connects_without_an_accepted_credential(
             try:
                 rest = route(world.client, command)
             except ProtocolError:
-                world.peer.close("protocol error")
+                world.peer.close("protocol error", EndCode.BROKER_STOPPING)
                 break
             if rest is not None:
                 pending.append(asyncio.create_task(_kept(world, rest)))
@@ -452,7 +452,7 @@ async def _kept(world: World, rest: Coroutine[Any, Any, None]) -> None:
     try:
         await rest
     except ProtocolError:
-        world.peer.close("protocol error")
+        world.peer.close("protocol error", EndCode.BROKER_STOPPING)
 
 
 @pytest.fixture

@@ -152,6 +152,15 @@ class Credentials:
         return self.identity if self.original is None else self.original
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """Names of what a client opened, or wanted to open."""
+
+    topic: str
+    name: str = ""
+    subscription: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class Client:
     """State of one connection: its identity, and its producers and consumers by the ids that the client
@@ -204,19 +213,13 @@ class Client:
 
     def producer_ended(self, opened: OpenProducer, code: EndCode, message: str = "") -> None:
         """Records that a producer was closed."""
-        topic, name = opened.topic.name.full, opened.producer.name
-        self._note_end(ClientKind.PRODUCER, code, message, topic=topic, name=name)
+        of = _Opened(opened.topic.name.full, opened.producer.name)
+        self._note_end(ClientKind.PRODUCER, code, message, of)
 
     def consumer_ended(self, opened: OpenConsumer, code: EndCode, message: str = "") -> None:
         """Records that a consumer was closed."""
-        self._note_end(
-            ClientKind.CONSUMER,
-            code,
-            message,
-            topic=opened.topic.name.full,
-            name=opened.consumer.name,
-            subscription=opened.subscription.name,
-        )
+        of = _Opened(opened.topic.name.full, opened.consumer.name, opened.subscription.name)
+        self._note_end(ClientKind.CONSUMER, code, message, of)
 
     def refused(self, command: BaseCommand, error: str, message: str) -> None:
         """Records a refused lookup, producer or consumer, with the error that the client is sent."""
@@ -224,9 +227,11 @@ class Client:
         if described is None:
             return
         kind, named = described(command)
-        self._note_end(kind, EndCode.REFUSED, message, error=error, **named)
+        self._note_end(kind, EndCode.REFUSED, message, named, error)
 
-    def _note_end(self, kind: ClientKind, code: EndCode, message: str, **named: str) -> None:
+    def _note_end(
+        self, kind: ClientKind, code: EndCode, message: str, of: _Opened | None = None, error: str = ""
+    ) -> None:
         end = ClientEnd(
             kind=kind,
             code=code,
@@ -235,8 +240,11 @@ class Client:
             connection_id=self.connection_id,
             role="" if self.principal is None else self.principal.original or self.principal.role or "",
             client_version=self.client_version,
+            topic="" if of is None else of.topic,
+            name="" if of is None else of.name,
+            subscription="" if of is None else of.subscription,
+            error=error,
             message=message,
-            **named,
         )
         self.services.endings.note(end)
 
@@ -286,26 +294,25 @@ def _topic(text: str) -> str:
         return text
 
 
-_Described = tuple[ClientKind, dict[str, str]]
+_Described = tuple[ClientKind, _Opened]
 
 
 def _lookup(command: BaseCommand) -> _Described:
-    return ClientKind.LOOKUP, {"topic": _topic(command.lookupTopic.topic)}
+    return ClientKind.LOOKUP, _Opened(_topic(command.lookupTopic.topic))
 
 
 def _partitions(command: BaseCommand) -> _Described:
-    return ClientKind.LOOKUP, {"topic": _topic(command.partitionMetadata.topic)}
+    return ClientKind.LOOKUP, _Opened(_topic(command.partitionMetadata.topic))
 
 
 def _producer(command: BaseCommand) -> _Described:
     producer = command.producer
-    return ClientKind.PRODUCER, {"topic": _topic(producer.topic), "name": producer.producer_name}
+    return ClientKind.PRODUCER, _Opened(_topic(producer.topic), producer.producer_name)
 
 
 def _consumer(command: BaseCommand) -> _Described:
     asked = command.subscribe
-    named = {"topic": _topic(asked.topic), "name": asked.consumer_name, "subscription": asked.subscription}
-    return ClientKind.CONSUMER, named
+    return ClientKind.CONSUMER, _Opened(_topic(asked.topic), asked.consumer_name, asked.subscription)
 
 
 _REFUSABLE: Final[dict[int, Callable[[BaseCommand], _Described]]] = {
