@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from magnetar.broker.admin.stats.client_explanation import end_reason
 from magnetar.broker.broker import Broker
@@ -132,8 +133,8 @@ def test_a_right_that_was_taken_away(tmp_path: Path) -> None:
         async def refused(*asked: object) -> bool:
             return False
 
-        broker.authorizer.may_produce = refused  # type: ignore[method-assign]
-        broker.authorizer.may_consume = refused  # type: ignore[method-assign]
+        rights: Any = broker.authorizer
+        rights.may_produce = rights.may_consume = refused
         revocation = Revocation(broker.authorizer, broker.clients, broker._tasks.spawn)
         revocation.rights_changed(TOPIC.namespace)
         async with asyncio.timeout(10):
