@@ -136,7 +136,7 @@ _ENDS: Final = {
         f"{_RECONNECTS}; magnetar admin transactions shows the coordinators",
     ),
 }
-"""What each end is, in words, and what to do."""
+"""Words and the next step for each end."""
 
 _REFUSALS: Final = {
     "ConsumerBusy": f"use another subscription, or a Shared one; {_TOPIC_STATS}",
