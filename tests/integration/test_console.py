@@ -258,6 +258,9 @@ def test_a_topic_shows_who_is_connected_and_is_found(
     assert "auditor" in browser.page("/subscription", topic=topic, name="audit")
     assert "retention" in browser.page("/topic/policies", topic=topic)
     assert "sole_broker" in browser.page("/topic/place", topic=topic)
+    with pytest.raises(pulsar.ProducerBusy):
+        client.create_producer(topic, producer_name="billing")
+    assert "ProducerBusy" in browser.page("/topic/ended", topic=topic)
     assert "open_ledger" in browser.page("/topic/ledgers", topic=topic)
     assert "No closed ledger" in browser.page("/topic/offload", topic=topic)
     assert "is offloaded or waits" in browser.page("/offloads", namespace="public/default")

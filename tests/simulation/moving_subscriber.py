@@ -82,7 +82,7 @@ class MovingSubscriber:
         except MagnetarError:
             return
         detached = asyncio.Event()
-        consumer.on_detached = detached.set
+        consumer.on_detached = lambda code: detached.set()
         subscription.add_permits(consumer, PERMITS)
         held: list[tuple[int, int, int]] = []
         seen = 0

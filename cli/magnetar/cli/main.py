@@ -99,7 +99,10 @@ def doctor() -> click.Command:
 @main.lazily
 def explain() -> click.Command:
     from magnetar.cli.admin.explain import explain
+    from magnetar.cli.admin.explain_clients import clients, connection
 
+    explain.add_command(clients)
+    explain.add_command(connection)
     return explain
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.topics.publish.deduplication import DeduplicationState, Verdict
 from magnetar.common.errors import LogFull
 from magnetar.common.naming.position import EARLIEST
@@ -76,7 +77,7 @@ class PublishingMachine(RuleBasedStateMachine):
 
     @rule(fails=st.booleans())
     def reconnect(self, fails: bool) -> None:
-        self.peer.close("gone")
+        self.peer.close("gone", EndCode.BROKER_STOPPING)
         if fails:
             self.topic.refuse()
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from magnetar.broker.client_endings import EndCode
 from magnetar.common.naming.txn_id import Action, TxnId
 
 from tests.unit.broker.topics.fakes import FakePeer, FakeTopic
@@ -86,7 +87,7 @@ class TransactionalPublishingMachine(RuleBasedStateMachine):
     def reconnect(self) -> None:
         """A new connection, which sends again what was not answered and may still be sent."""
         missing = self.on_line[len(self.peer.answers) :]
-        self.peer.close("gone")
+        self.peer.close("gone", EndCode.BROKER_STOPPING)
         self.take_all()
         self.connect()
         for number, txn in missing:

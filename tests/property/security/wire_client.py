@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from hypothesis import strategies as st
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.handlers.credentials import check_credentials, close_if_revoked
 from magnetar.broker.transport.connection import Connection
 from magnetar.common.wire import pulsar_pb2 as pb
@@ -160,7 +161,7 @@ class BrokerEnd:
             close_if_revoked(self.connection.client)
 
     def close(self) -> None:
-        self.connection.close("the test is over")
+        self.connection.close("the test is over", EndCode.BROKER_STOPPING)
 
 
 class _Connections:

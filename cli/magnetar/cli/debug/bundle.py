@@ -40,6 +40,7 @@ PARTS: Final[Sequence[tuple[str, str]]] = (
     ("broker/memory.json", f"{_V2}/broker-stats/allocator-stats/default"),
     ("broker/metrics.txt", "/metrics"),
     ("broker/tasks.json", "/admin/magnetar/v1/brokers/tasks"),
+    ("broker/ended-clients.json", "/admin/magnetar/v1/connections/explain"),
     ("cluster/brokers.json", f"{_V2}/brokers"),
     ("cluster/leader.json", f"{_V2}/brokers/leaderBroker"),
     ("cluster/clusters.json", f"{_V2}/clusters"),

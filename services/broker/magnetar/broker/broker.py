@@ -12,6 +12,7 @@ from magnetar.broker.advertised_listeners import internal_name, parse_listeners
 from magnetar.broker.bookie_racks import BookieRacks
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.cache_figures import CacheFigures
+from magnetar.broker.client_endings import ClientEndings, EndCode
 from magnetar.broker.clusters import Clusters
 from magnetar.broker.cold.cold_tier import ColdTier
 from magnetar.broker.compaction.monitor import CompactionMonitor
@@ -178,6 +179,8 @@ class Broker:
         self._health_checks = HealthChecks(self._heartbeat_topic, ledgers, self._obstacle)
         self._topic_lists = TopicLists(metadata, keys, self._registry)
         self.transactions = Transactions(self._registry, self.ownership, ledgers)
+        self.client_endings = ClientEndings()
+        """Clients that were refused or closed lately."""
         self.listener: Listener | None = None
         self.port = 0
         """Port of the binary protocol, 0 before the broker listens, and without a plain port."""
@@ -243,7 +246,7 @@ class Broker:
         self.policies.start(self._registry.policies_changed)
         if config.audit.file:
             open_audit_file(config.audit.file)
-        self.authorizer.start(Revocation(self.authorizer, self._clients, self._tasks.spawn).rights_changed)
+        self.authorizer.start(Revocation(self.authorizer, self.clients, self._tasks.spawn).rights_changed)
         await self._restored.look()
         self._tasks.spawn(self._restored.follow(), "restored metadata")
         self._tasks.spawn(self.schemas.follow(), "schemas")
@@ -279,6 +282,7 @@ class Broker:
             proxy_roles=self.proxy_roles,
             authorizer=self.authorizer,
             transactions=self.transactions,
+            endings=self.client_endings,
         )
         if self.authenticator is not None:
             self.authenticator.on_change(self._credentials_changed)
@@ -343,7 +347,8 @@ class Broker:
         self.policies.configuration_changed()
         self.authorizer.settings_changed()
 
-    def _clients(self) -> Iterator[Client]:
+    def clients(self) -> Iterator[Client]:
+        """Returns the clients that are connected now."""
         return iter(()) if self.listener is None else (connection.client for connection in self.listener)
 
     def _credentials_changed(self) -> None:
@@ -392,7 +397,7 @@ class Broker:
         self._health_checks.abandon(reason)
         if self.listener is not None:
             for connection in self.listener:
-                connection.close(reason)
+                connection.close(reason, EndCode.OWNERSHIP_LOST)
 
     def _bundle_lost(self, namespace: NamespaceName, bundle: BundleRange) -> None:
         """Stops serving the topics of a bundle that this broker has lost."""

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Final, TypeVar
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.policies.policy_writer import TRIES_MAX
@@ -277,7 +278,7 @@ class Deletions:
         await registry.loads_done(lambda topic: topic.namespace == name)
         topics = [topic for topic in registry.loaded.values() if topic.name.namespace == name]
         for topic in topics:
-            topic.disconnect_clients()
+            topic.disconnect_clients(EndCode.TOPIC_DELETED)
         await _at_once(topics, self._close)
 
     async def _closed_elsewhere(self, name: NamespaceName) -> None:

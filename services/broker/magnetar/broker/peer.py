@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.read_pauses import ReadPauses
 
 
@@ -65,8 +66,10 @@ class Peer(Protocol):
         """Stops reading from this connection for `seconds`, because it exceeds its publish rate."""
         ...
 
-    def close(self, reason: str) -> None:
-        """Closes the connection after the queued bytes were written; the reason is logged."""
+    def close(self, reason: str, code: EndCode) -> None:
+        """Closes the connection after the queued bytes were written; the reason is logged, and recorded with
+        its code.
+        """
         ...
 
     async def is_alive(self) -> bool:

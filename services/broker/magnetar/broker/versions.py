@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib.metadata import version as version_of
 from typing import Final
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.peer import Peer
 
 CLOSE: Final = 5
@@ -29,7 +30,10 @@ def tell_closed(peer: Peer, frame: bytes) -> None:
     if peer.protocol_version >= CLOSE:
         peer.write(frame)
     elif peer.connected:
-        peer.close("its producer or consumer is closed, which its version of the protocol has no word for")
+        peer.close(
+            "its producer or consumer is closed, which its version of the protocol has no word for",
+            EndCode.OLD_PROTOCOL,
+        )
 
 
 SERVER_VERSION: Final = f"Magnetar {version_of('magnetar-broker')}"

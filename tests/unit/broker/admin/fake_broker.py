@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -13,9 +13,11 @@ import aiohttp
 from magnetar.broker.admin.edge.server import HttpEdge
 from magnetar.broker.admin.table import routes
 from magnetar.broker.bookie_racks import BookieRacks
+from magnetar.broker.client_endings import ClientEndings
 from magnetar.broker.clusters import Clusters
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.dynamic_config import DynamicConfig
+from magnetar.broker.handlers.client import Client
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.effective_policies import EffectivePolicies, NamespacePolicies
 from magnetar.broker.policies.policy_store import PolicyStore
@@ -114,6 +116,7 @@ class FakeBroker:
     partitioned: Any = None
     policies: Any = None
     compactions: Any = None
+    client_endings: ClientEndings = field(default_factory=ClientEndings)
     policy_writer: Any = None
     tenancy: Any = None
     deletions: Any = None
@@ -135,6 +138,9 @@ class FakeBroker:
     quota_checks: int = 0
     stops: int | None = 0
     urls: ServiceUrls = field(default_factory=lambda: ServiceUrls(BROKER_URL, HTTP_URL))
+
+    def clients(self) -> Iterator[Client]:
+        return iter(())
 
     def load(self, name: str) -> FakeTopic:
         topic = self.topics[TopicName.parse(name).full] = FakeTopic(TopicName.parse(name))

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Client, ConnectState
 from magnetar.broker.handlers.credentials import check_credentials, close_if_revoked
@@ -84,7 +85,7 @@ class Peer:
     def write(self, data: bytes) -> None:
         self.sent.append(pb.BaseCommand.FromString(data[8:]))
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: EndCode) -> None:
         self.connected = False
         self.closed = self.closed or reason
 
@@ -239,7 +240,7 @@ def test_a_client_that_left_while_it_was_checked_is_not_connected() -> None:
         world = World()
         rest = route(world.client, connect())
         assert rest is not None
-        world.peer.close("gone")
+        world.peer.close("gone", EndCode.BROKER_STOPPING)
         await rest
         assert not world.client.connected
         assert world.peer.sent == []
@@ -427,7 +428,7 @@ def test_no_sequence_of_commands_connects_without_an_accepted_credential(
             try:
                 rest = route(world.client, command)
             except ProtocolError:
-                world.peer.close("protocol error")
+                world.peer.close("protocol error", EndCode.BROKER_STOPPING)
                 break
             if rest is not None:
                 pending.append(asyncio.create_task(_kept(world, rest)))
@@ -451,7 +452,7 @@ async def _kept(world: World, rest: Coroutine[Any, Any, None]) -> None:
     try:
         await rest
     except ProtocolError:
-        world.peer.close("protocol error")
+        world.peer.close("protocol error", EndCode.BROKER_STOPPING)
 
 
 @pytest.fixture

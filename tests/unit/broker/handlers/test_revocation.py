@@ -57,10 +57,10 @@ async def connected(made: Topics, role: str, topic: str) -> tuple[Client, Listen
     loaded = await made.load(topic)
     producer = await producer_of(loaded, peer, name=role)
     client.producers[1] = OpenProducer(loaded, producer)
-    producer.on_detached = lambda: client.forget_producer(1)
+    producer.on_detached = lambda code: client.forget_producer(1)
     subscription, consumer = await subscribed(loaded, peer, role)
     client.consumers[1] = OpenConsumer(loaded, subscription, consumer)
-    consumer.on_detached = lambda: client.consumers.pop(1, None)
+    consumer.on_detached = lambda code: client.consumers.pop(1, None)
     return client, peer
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.memory_config import MemoryConfig
 from magnetar.broker.read_pauses import ReadPauses
 from magnetar.broker.stats import TopicStats
@@ -105,7 +106,7 @@ class Client:
     def pause_reading_for(self, seconds: float) -> None:
         raise AssertionError("a consumer publishes nothing")
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: EndCode) -> None:
         self.connected = False
 
     async def is_alive(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.read_pauses import ReadPauses
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.topics.config import DeduplicationConfig
@@ -72,7 +73,7 @@ class FakePeer:
     def pause_reading_for(self, seconds: float) -> None:
         self.paused_s.append(seconds)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: EndCode) -> None:
         self.connected = False
 
     async def is_alive(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.housekeeping import Housekeeping, look_at_all
 from magnetar.broker.namespaces import Namespaces
@@ -74,7 +75,7 @@ class ListPeer:
 
     def pause_reading_for(self, seconds: float) -> None: ...
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: EndCode) -> None:
         self.connected = False
 
     async def is_alive(self) -> bool:

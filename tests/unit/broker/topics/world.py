@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.namespaces import Namespaces
@@ -63,7 +64,7 @@ class ListeningPeer:
     def pause_reading_for(self, seconds: float) -> None:
         pass
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: EndCode) -> None:
         self.connected = False
 
     async def is_alive(self) -> bool:

@@ -9,11 +9,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.handlers.client import OpenConsumer
 from magnetar.broker.subscriptions.types.subscription_type import SubType
 from magnetar.broker.transport import connection
 from magnetar.broker.transport.connection import REQUESTS_MAX, UNANSWERED_MAX, Connection
 from magnetar.common.naming.position import Position
+from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.wire import pulsar_pb2 as pb
 from structlog.testing import capture_logs
 
@@ -72,6 +74,7 @@ class Topic:
 
     def __init__(self) -> None:
         self.may_read = asyncio.Event()
+        self.name = TopicName.parse("t")
 
     async def messages_of(self, position: Position) -> int:
         await self.may_read.wait()
@@ -83,6 +86,7 @@ class Topic:
 
 class Subscription:
     type = SubType.Shared
+    name = "s"
     acks = 0
 
     def ack_batch(self, *acked: object) -> None:
@@ -96,14 +100,14 @@ class Served:
         self.tasks: set[asyncio.Task[None]] = set()
         self.topic, self.subscription, self.transport = Topic(), Subscription(), Transport()
         services = bare_services(
-            SimpleNamespace(monotonic=lambda: 0.0),
+            SimpleNamespace(monotonic=lambda: 0.0, wall_ms=lambda: 0),
             spawn=self._spawn,
             budget=SimpleNamespace(forget=lambda connection: None),
         )
         self.connection = Connection(services, cast(Any, set()))
         self.connection.connection_made(cast(Any, self.transport))
         self.connection.data_received(CONNECT)
-        consumer = SimpleNamespace(consumer_id=1, noted_ack=lambda: None)
+        consumer = SimpleNamespace(consumer_id=1, name="c", noted_ack=lambda: None)
         opened = OpenConsumer(cast(Any, self.topic), cast(Any, self.subscription), cast(Any, consumer))
         self.connection._client.consumers[1] = opened
 
@@ -130,7 +134,7 @@ def test_acknowledgements_that_wait_for_storage_are_bounded_and_all_count() -> N
         await asyncio.gather(*served.tasks)
         assert served.transport.reading
         assert served.subscription.acks == sent + 1
-        served.connection.close("done")
+        served.connection.close("done", EndCode.BROKER_STOPPING)
 
     asyncio.run(main())
 
@@ -144,7 +148,7 @@ def test_a_client_that_reads_nothing_does_not_keep_its_closed_connection(
     async def main() -> None:
         served = Served()
         served.transport.unsent = unsent
-        served.connection.close("a reason")
+        served.connection.close("a reason", EndCode.BROKER_STOPPING)
         assert not served.transport.aborted, "it may still take what is on its way"
         await asyncio.sleep(0.05)
         assert served.transport.aborted == aborted
@@ -164,7 +168,7 @@ def test_refused_commands_of_one_kind_are_one_log_line_a_second() -> None:
         assert sorted(line["command"] for line in told) == ["GET_LAST_MESSAGE_ID", "SEEK"]
         address = served.connection.address
         assert {line["request_id"] for line in told} == {f"{address}#1", f"{address}#2"}
-        served.connection.close("done")
+        served.connection.close("done", EndCode.BROKER_STOPPING)
 
     asyncio.run(main())
 
@@ -180,7 +184,7 @@ def test_connections_that_are_ended_for_garbage_are_one_log_line_a_second() -> N
                 assert not served.connection.connected
         told = [line for line in lines if line["event"] == "closing connection"]
         assert [line["peer"] for line in told] == [first.connection.address]
-        first.connection.close("done")
+        first.connection.close("done", EndCode.BROKER_STOPPING)
 
     asyncio.run(main())
 
@@ -197,7 +201,7 @@ def test_a_lost_connection_lets_its_transport_go_at_once_and_ignores_late_writer
         assert transport() is None
         kept.write(b"late")
         kept.pause_reading_for(1)
-        kept.close("again")
+        kept.close("again", EndCode.BROKER_STOPPING)
         await asyncio.sleep(0)
         assert not kept.connected
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.handlers.client import Services
 from magnetar.broker.listener_config import ListenerConfig
@@ -116,7 +117,7 @@ def test_too_many_connections_of_one_address_are_refused_with_a_reason() -> None
         assert not refused.connected
         assert b"brokerMaxConnectionsPerIp=2" in b"".join(transport.written)
         assert world.open("10.0.0.2")[0].connected
-        first.close("test")
+        first.close("test", EndCode.BROKER_STOPPING)
         assert world.open()[0].connected
         await world.listener.close()
 

@@ -69,6 +69,7 @@ def busy(text: str = "plain") -> FakeAdmin:
             "policies": [_policy("retention", "namespace", text), _policy(text)]
         },
         ("GET", f"{OWN}/storage/explain"): {"bytesByCode": {"retention": 1000, text: 5}, "ledgers": [kept]},
+        ("GET", f"{OWN}/clients/explain"): {"reasons": [reason], "partitions": {"p": {"reasons": [reason]}}},
         ("GET", f"{OWN}/explain"): {"bundle": text, "broker": text, "reasons": [reason], "moves": [reason]},
         ("GET", f"{OWN}/subscription/{quote(quote(text, safe=''), safe='')}/explain"): {
             "topic": TOPIC,
@@ -99,6 +100,8 @@ def test_parts_that_come_later_are_policies_schemas_and_ledgers() -> None:
         policies = (await browser.get(f"/topic/policies?{QUERY}")).text
         assert policies.index("retention") < policies.index(">plain<"), "the broker's own come last"
         assert "&#34;else&#34;" in policies
+        ended = (await browser.get(f"/topic/ended?{QUERY}")).text
+        assert ended.count("because plain") == 2, "those of the topic and of its partition"
         place = (await browser.get(f"/topic/place?{QUERY}")).text
         assert "because plain" in place
         schemas = (await browser.get(f"/topic/schemas?{QUERY}")).text
@@ -108,9 +111,9 @@ def test_parts_that_come_later_are_policies_schemas_and_ledgers() -> None:
         assert "100 entries" in ledgers
         assert "20 entries" in ledgers
         assert "retention: 1000 B" in ledgers
-        for name in ("policies/explain", "storage/explain", "explain"):
+        for name in ("policies/explain", "storage/explain", "clients/explain", "explain"):
             admin.answers["GET", f"{OWN}/{name}"] = (403, {"reason": "needs an administrator"})
-        for path in ("policies", "place", "ledgers"):
+        for path in ("policies", "place", "ended", "ledgers"):
             assert "needs an administrator" in (await browser.get(f"/topic/{path}?{QUERY}")).text
 
     on_stage(body, busy())
@@ -119,6 +122,7 @@ def test_parts_that_come_later_are_policies_schemas_and_ledgers() -> None:
 PAGES = [
     "topic",
     "topic/clients",
+    "topic/ended",
     "topic/policies",
     "topic/schemas",
     "topic/ledgers",

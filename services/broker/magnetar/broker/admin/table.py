@@ -7,6 +7,7 @@ from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.routes import (
     bookie_report,
     bookies,
+    connections,
     entry_filters,
     lookup,
     metrics,
@@ -35,11 +36,8 @@ from magnetar.broker.admin.routes.namespaces import policies as namespace_polici
 from magnetar.broker.admin.routes.schemas import schemas
 from magnetar.broker.admin.routes.subscriptions import backlog_analysis, explain, messages, subscriptions
 from magnetar.broker.admin.routes.subscriptions import backlogs as subscription_backlogs
-from magnetar.broker.admin.routes.topics import compaction as topic_compaction
-from magnetar.broker.admin.routes.topics import explain as topic_explain
-from magnetar.broker.admin.routes.topics import internals as topic_internals
-from magnetar.broker.admin.routes.topics import offload as topic_offload
 from magnetar.broker.admin.routes.topics import (
+    client_explain,
     partition_owners,
     partitioned,
     publish_explain,
@@ -47,6 +45,10 @@ from magnetar.broker.admin.routes.topics import (
     storage_explain,
     topics,
 )
+from magnetar.broker.admin.routes.topics import compaction as topic_compaction
+from magnetar.broker.admin.routes.topics import explain as topic_explain
+from magnetar.broker.admin.routes.topics import internals as topic_internals
+from magnetar.broker.admin.routes.topics import offload as topic_offload
 from magnetar.broker.admin.routes.topics import policies as topic_policies
 from magnetar.broker.admin.routes.topics import replication as topic_replication
 from magnetar.broker.admin.routes.topics import stats as topic_stats
@@ -67,6 +69,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *brokers.LAST,
         *broker_stats.ROUTES,
         *top.ROUTES,
+        *connections.ROUTES,
         *bundle_map.ROUTES,
         *bookies.ROUTES,
         *bookie_report.ROUTES,
@@ -95,6 +98,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *topic_storage.ROUTES,
         *storage_explain.ROUTES,
         *publish_explain.ROUTES,
+        *client_explain.ROUTES,
         *topic_explain.ROUTES,
         *topic_compaction.ROUTES,
         *topic_offload.ROUTES,

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.client_endings import ClientEnd, ClientEndings, ClientKind, EndCode
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.peer import Peer
@@ -25,14 +26,16 @@ from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.watch.topic_list_watcher import TopicListWatcher
 from magnetar.broker.topics.watch.topic_lists import TopicLists
 from magnetar.broker.transactions.transactions import Transactions
-from magnetar.common.errors import TooManyRequests
+from magnetar.common.errors import InvalidName, TooManyRequests
 from magnetar.common.naming.namespace_name import NamespaceName
+from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.log_limit import LogLimit
 from magnetar.common.runtime.clock import Clock
 from magnetar.common.security.authentication.authenticator import Authenticator
 from magnetar.common.security.authorization.authorizer import Authorizer
 from magnetar.common.security.identity import Identity
 from magnetar.common.security.principal import Principal
+from magnetar.common.wire.pulsar_pb2 import BaseCommand
 
 CLOSED_PRODUCERS_REMEMBERED: Final = 1_000
 """Maximum number of closed producer ids whose messages in flight are ignored instead of refused."""
@@ -58,6 +61,8 @@ class Services:
     """Checks who clients are; None with authentication off."""
     proxy_roles: frozenset[str] | None = None
     """Roles of proxies; None with authorization off, where combinations of roles are not checked."""
+    endings: ClientEndings = field(default_factory=ClientEndings)
+    """Clients that were refused or closed lately."""
     lookups_in_process: int = 0
     closings: LogLimit = field(default_factory=LogLimit)
     """Limits log lines of connections that the broker ends, which a broken client could cause at will."""
@@ -147,6 +152,15 @@ class Credentials:
         return self.identity if self.original is None else self.original
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """Names of what a client opened, or wanted to open."""
+
+    topic: str
+    name: str = ""
+    subscription: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class Client:
     """State of one connection: its identity, and its producers and consumers by the ids that the client
@@ -155,6 +169,10 @@ class Client:
 
     services: Services
     peer: Peer
+    connection_id: int = 0
+    """Number of the connection since the start of the broker."""
+    connected_since_ms: int = 0
+    """When the connection was accepted, ms since 1970 UTC."""
     state: ConnectState = ConnectState.START
     connected: bool = False
     """True once Connected was sent; nothing but Connect is accepted before."""
@@ -193,18 +211,60 @@ class Client:
         if len(self.closed_producers) > CLOSED_PRODUCERS_REMEMBERED:
             self.closed_producers.popitem(last=False)
 
-    def disconnected(self) -> None:
-        """Removes the producers, consumers and watchers of a closed connection."""
+    def producer_ended(self, opened: OpenProducer, code: EndCode, message: str = "") -> None:
+        """Records that a producer was closed."""
+        of = _Opened(opened.topic.name.full, opened.producer.name)
+        self._note_end(ClientKind.PRODUCER, code, message, of)
+
+    def consumer_ended(self, opened: OpenConsumer, code: EndCode, message: str = "") -> None:
+        """Records that a consumer was closed."""
+        of = _Opened(opened.topic.name.full, opened.consumer.name, opened.subscription.name)
+        self._note_end(ClientKind.CONSUMER, code, message, of)
+
+    def refused(self, command: BaseCommand, error: str, message: str) -> None:
+        """Records a refused lookup, producer or consumer, with the error that the client is sent."""
+        described = _REFUSABLE.get(command.type)
+        if described is None:
+            return
+        kind, named = described(command)
+        self._note_end(kind, EndCode.REFUSED, message, named, error)
+
+    def _note_end(
+        self, kind: ClientKind, code: EndCode, message: str, of: _Opened | None = None, error: str = ""
+    ) -> None:
+        end = ClientEnd(
+            kind=kind,
+            code=code,
+            at_ms=self.services.clock.wall_ms(),
+            address=self.peer.address,
+            connection_id=self.connection_id,
+            role="" if self.principal is None else self.principal.original or self.principal.role or "",
+            client_version=self.client_version,
+            topic="" if of is None else of.topic,
+            name="" if of is None else of.name,
+            subscription="" if of is None else of.subscription,
+            error=error,
+            message=message,
+        )
+        self.services.endings.note(end)
+
+    def disconnected(self, code: EndCode, message: str) -> None:
+        """Removes the producers, consumers and watchers of a closed connection, and records their ends with
+        its own.
+        """
+        self._note_end(ClientKind.CONNECTION, code, message)
         for producer_entry in list(self.producers.values()):
             if isinstance(producer_entry, Opening):
                 producer_entry.cancel()
             else:
                 producer_entry.topic.producers.remove(producer_entry.producer)
+                self.producer_ended(producer_entry, code, message)
         for consumer_entry in list(self.consumers.values()):
             if isinstance(consumer_entry, Opening):
                 consumer_entry.cancelled = True
             else:
                 consumer_entry.topic.remove_consumer(consumer_entry.subscription, consumer_entry.consumer)
+                self.consumer_ended(consumer_entry, code, message)
         for watcher_entry in list(self.watchers.values()):
             if isinstance(watcher_entry, Opening):
                 watcher_entry.cancelled = True
@@ -224,3 +284,41 @@ class Client:
         for watcher_entry in self.watchers.values():
             if isinstance(watcher_entry, OpenWatcher):
                 watcher_entry.watcher.wake()
+
+
+def _topic(text: str) -> str:
+    """Returns the full name of a topic that a client named; its own words if they are no name."""
+    try:
+        return TopicName.parse(text).full
+    except InvalidName:
+        return text
+
+
+_Described = tuple[ClientKind, _Opened]
+
+
+def _lookup(command: BaseCommand) -> _Described:
+    return ClientKind.LOOKUP, _Opened(_topic(command.lookupTopic.topic))
+
+
+def _partitions(command: BaseCommand) -> _Described:
+    return ClientKind.LOOKUP, _Opened(_topic(command.partitionMetadata.topic))
+
+
+def _producer(command: BaseCommand) -> _Described:
+    producer = command.producer
+    return ClientKind.PRODUCER, _Opened(_topic(producer.topic), producer.producer_name)
+
+
+def _consumer(command: BaseCommand) -> _Described:
+    asked = command.subscribe
+    return ClientKind.CONSUMER, _Opened(_topic(asked.topic), asked.consumer_name, asked.subscription)
+
+
+_REFUSABLE: Final[dict[int, Callable[[BaseCommand], _Described]]] = {
+    BaseCommand.LOOKUP: _lookup,
+    BaseCommand.PARTITIONED_METADATA: _partitions,
+    BaseCommand.PRODUCER: _producer,
+    BaseCommand.SUBSCRIBE: _consumer,
+}
+"""Commands whose refusal is recorded, with what they ask for."""

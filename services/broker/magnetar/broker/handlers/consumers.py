@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.handlers.client import Client, OpenConsumer, Opening
 from magnetar.broker.handlers.client_schemas import check_consumer, is_auto_consume
 from magnetar.broker.handlers.message_ids import position_of
@@ -70,12 +72,14 @@ async def _finish_opening(client: Client, command: CommandSubscribe, opening: Op
         opened.topic.remove_consumer(opened.subscription, opened.consumer)
         return
     client.consumers[command.consumer_id] = opened
-    opened.consumer.on_detached = lambda: _forget(client, opened)
+    opened.consumer.on_detached = partial(_detached, client, opened)
     client.peer.write(commands.success(command.request_id))
 
 
-def _forget(client: Client, opened: OpenConsumer) -> None:
+def _detached(client: Client, opened: OpenConsumer, code: EndCode) -> None:
+    """Forgets and records a consumer that the broker closed."""
     client.consumers.pop(opened.consumer.consumer_id, None)
+    client.consumer_ended(opened, code)
 
 
 async def _open(client: Client, command: CommandSubscribe) -> OpenConsumer:
@@ -159,6 +163,7 @@ def handle_close_consumer(client: Client, command: CommandCloseConsumer) -> None
         existing.cancelled = True
     elif existing is not None:
         existing.topic.remove_consumer(existing.subscription, existing.consumer)
+        client.consumer_ended(existing, EndCode.CLOSED_BY_CLIENT)
     client.peer.write(commands.success(command.request_id))
 
 
@@ -167,6 +172,7 @@ async def handle_unsubscribe(client: Client, command: CommandUnsubscribe) -> Non
     await opened.topic.subscriptions.unsubscribe(opened.subscription, opened.consumer, force=command.force)
     if client.consumers.get(command.consumer_id) is opened:
         del client.consumers[command.consumer_id]
+        client.consumer_ended(opened, EndCode.UNSUBSCRIBED)
     client.peer.write(commands.success(command.request_id))
 
 

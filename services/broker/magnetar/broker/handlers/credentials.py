@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker import versions
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.handlers.client import Client
 from magnetar.common.errors import MagnetarError, ProtocolError
 from magnetar.common.security.audit import audit
@@ -20,7 +21,7 @@ def host_of(client: Client) -> str:
 def refuse(client: Client, error: MagnetarError) -> None:
     """Answer with the error, then close the connection."""
     client.peer.write(commands.error(commands.NO_REQUEST_ID, code_of(error), str(error)))
-    client.peer.close(f"{type(error).__name__}: {error}")
+    client.peer.close(f"{type(error).__name__}: {error}", EndCode.AUTHENTICATION_FAILED)
 
 
 def check_credentials(client: Client) -> None:
@@ -58,7 +59,7 @@ def check_credentials(client: Client) -> None:
 def _end(client: Client, reason: str) -> None:
     """Close a connection whose credentials are no longer good."""
     _audit(client, "closed", reason)
-    client.peer.close(reason)
+    client.peer.close(reason, EndCode.CREDENTIALS_ENDED)
 
 
 def _audit(client: Client, outcome: str, reason: str | None) -> None:

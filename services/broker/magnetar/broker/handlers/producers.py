@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.handlers.client import Client, Opening, OpenProducer
 from magnetar.broker.handlers.client_schemas import producer_version
 from magnetar.broker.handlers.name_limits import checked_name, checked_properties
@@ -49,6 +50,7 @@ def handle_producer(client: Client, command: CommandProducer) -> Coroutine[Any, 
     if existing is not None:
         # The same client starts over: remove its previous producer.
         existing.topic.producers.remove(existing.producer)
+        client.producer_ended(existing, EndCode.REPLACED)
     opening = Opening()
     client.producers[command.producer_id] = opening
     return _finish_opening(client, command, opening)
@@ -68,8 +70,16 @@ async def _finish_opening(client: Client, command: CommandProducer, opening: Ope
         return
     client.producers[command.producer_id] = opened
     client.closed_producers.pop(command.producer_id, None)
-    opened.producer.on_detached = lambda: client.forget_producer(command.producer_id)
+    opened.producer.on_detached = partial(_detached, client, command.producer_id)
     _answer(client, command.request_id, opened)
+
+
+def _detached(client: Client, producer_id: int, code: EndCode) -> None:
+    """Forgets and records a producer that the broker closed."""
+    opened = client.producers.get(producer_id)
+    client.forget_producer(producer_id)
+    if isinstance(opened, OpenProducer):
+        client.producer_ended(opened, code)
 
 
 async def _open(client: Client, command: CommandProducer, opening: Opening) -> OpenProducer:
@@ -170,6 +180,7 @@ def handle_close_producer(client: Client, command: CommandCloseProducer) -> Coro
         existing.cancel()
     elif existing is not None:
         existing.topic.producers.remove(existing.producer)
+        client.producer_ended(existing, EndCode.CLOSED_BY_CLIENT)
     return _finish_close(client, command.request_id, existing)
 
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.handlers.client import Client, OpenConsumer, OpenProducer, OpenWatcher
 from magnetar.broker.task_spawner import Spawn
 from magnetar.common.errors import MagnetarError
@@ -92,7 +93,7 @@ class Revocation:
             if await self._authorizer.may_produce(client.principal, opened.topic.name):
                 continue
             if client.producers.get(producer_id) is opened:
-                opened.topic.producers.disconnect(opened.producer)
+                opened.topic.producers.disconnect(opened.producer, EndCode.RIGHT_REVOKED)
                 _closed(client, "producer", "produce", opened.topic.name.full)
 
     async def _look_at_consumers(self, client: Client, scopes: set[Scope]) -> None:
@@ -103,7 +104,7 @@ class Revocation:
             if await self._authorizer.may_consume(client.principal, opened.topic.name, name):
                 continue
             if client.consumers.get(consumer_id) is opened:
-                opened.topic.disconnect_consumer(opened.subscription, opened.consumer)
+                opened.topic.disconnect_consumer(opened.subscription, opened.consumer, EndCode.RIGHT_REVOKED)
                 _closed(client, "consumer", "consume", opened.topic.name.full, subscription=name)
 
     async def _look_at_watchers(self, client: Client, scopes: set[Scope]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.handlers.client import Client
 from magnetar.broker.transactions.coordinator import Coordinator
 from magnetar.broker.transactions.coordinators import Coordinators
@@ -157,7 +158,9 @@ async def _ask(
     except (TransactionCoordinatorNotFound, ServiceNotReady, StorageError, MetadataError) as error:
         if _reconnects_only_when_closed(client):
             await asyncio.sleep(CLOSE_DELAY_S)
-            client.peer.close(f"coordinator {coordinator_id} cannot be used here: {error}")
+            client.peer.close(
+                f"coordinator {coordinator_id} cannot be used here: {error}", EndCode.COORDINATOR_GONE
+            )
         raise TransactionCoordinatorNotFound(
             f"coordinator {coordinator_id} cannot be used here, look it up again: {error}"
         ) from error

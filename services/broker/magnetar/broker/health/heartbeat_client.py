@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.read_pauses import ReadPauses
 from magnetar.common.errors import ServiceNotReady, StorageError
 from magnetar.common.wire.commands import PROTOCOL_VERSION
@@ -57,7 +58,7 @@ class HeartbeatClient:
     def pause_reading_for(self, seconds: float) -> None:
         """Does nothing: there is only one message to read."""
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: EndCode) -> None:
         """Handles the loss of the topic or the end of the check."""
         self.connected = False
         self._fail(ServiceNotReady(reason))

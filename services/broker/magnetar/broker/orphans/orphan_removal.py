@@ -6,6 +6,7 @@ however old the scan is that found the orphan.
 
 from __future__ import annotations
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.orphans import orphan as orphans
 from magnetar.broker.orphans.orphan import Orphan
 from magnetar.broker.orphans.orphan_scan import (
@@ -127,7 +128,7 @@ class Clearing:
         return head is not None and decode(TopicHead, head.value).creation_id == creation_id
 
     async def _clear_topic(self, name: TopicName) -> bool:
-        await self._registry.unload(name)
+        await self._registry.unload(name, EndCode.TOPIC_DELETED)
         await delete_managed_ledger(self._ledgers, name.full, self._no_namespace(name))
         return True
 

@@ -4,6 +4,7 @@ message.
 
 from __future__ import annotations
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.message_drops import NonPersistentTopicStats
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.subscriptions.config import DispatchConfig
@@ -89,4 +90,4 @@ class NonPersistentTopic(Topic):
         self.abandon(OwnershipLost(f"{self.name}: metadata has not confirmed ownership for too long"))
 
     async def close(self) -> None:
-        self.disconnect_clients()
+        self.disconnect_clients(EndCode.UNLOADED)

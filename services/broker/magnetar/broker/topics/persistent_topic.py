@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.offload_policy.policy import rules_of
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
@@ -178,8 +179,9 @@ class PersistentTopic(Topic):
         peers = {producer.peer for producer in self.producers.values()}
         for subscription in self.subscriptions.values():
             peers.update(consumer.peer for consumer in subscription.consumers)
+        code = EndCode.OWNERSHIP_LOST if isinstance(error, OwnershipLost) else EndCode.STORAGE_LOST
         for peer in peers:
-            peer.close(f"topic {self.name} is lost: {error}")
+            peer.close(f"topic {self.name} is lost: {error}", code)
         self._on_gone(self)
 
     def give_up(self) -> None:
@@ -194,7 +196,7 @@ class PersistentTopic(Topic):
             await self.producers.wait_persisted()
             self.check_open()
             await self.ledger.terminate()
-        self.producers.disconnect_all()
+        self.producers.disconnect_all(EndCode.TOPIC_TERMINATED)
         position = self.ledger.last_confirmed
         for subscription in self.subscriptions.values():
             subscription.tell_of_end()
@@ -292,6 +294,6 @@ class PersistentTopic(Topic):
         self.ledger.lose(error)
 
     async def close(self) -> None:
-        self.disconnect_clients()
+        self.disconnect_clients(EndCode.UNLOADED)
         self.publishing.close()
         await self.ledger.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.policies.effective_policies import EffectivePolicies
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
@@ -93,20 +94,20 @@ class Topic(ABC):
         self.inactive_since = None
         self.subscriptions.remove_consumer(subscription, consumer)
 
-    def disconnect_consumer(self, subscription: AnySubscription, consumer: Consumer) -> None:
+    def disconnect_consumer(self, subscription: AnySubscription, consumer: Consumer, code: EndCode) -> None:
         """Disconnect a consumer and tell its client; one that is too old to be told is disconnected whole."""
-        consumer.detach()
+        consumer.detach(code)
         self.remove_consumer(subscription, consumer)
         tell_closed(consumer.peer, commands.close_consumer(consumer.consumer_id))
 
-    def disconnect_clients(self) -> None:
-        """Closes the topic to clients, and notifies all producers and consumers.
+    def disconnect_clients(self, code: EndCode) -> None:
+        """Closes the topic to clients because of `code`, and notifies all producers and consumers.
 
         Their connections stay open, except those of clients too old for CloseProducer and CloseConsumer.
         """
         self.state.closing = True
-        self.producers.disconnect_all()
-        self.subscriptions.disconnect_all()
+        self.producers.disconnect_all(code)
+        self.subscriptions.disconnect_all(code)
 
     def close_for_transfer(self) -> list[ClosedClient]:
         """Closes the topic to clients, because it moves to another broker.
@@ -237,7 +238,7 @@ class Topic(ABC):
 
     def abandon(self, error: OwnershipLost) -> None:
         """Stops at once, without writing: another broker serves the topic from now on."""
-        self.disconnect_clients()
+        self.disconnect_clients(EndCode.OWNERSHIP_LOST)
 
     @abstractmethod
     async def close(self) -> None:

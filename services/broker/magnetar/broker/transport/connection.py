@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.handlers.acks import handle_ack_group, handle_acks, handle_transactional_acks
 from magnetar.broker.handlers.client import Client, Services
 from magnetar.broker.handlers.credentials import check_credentials
@@ -180,6 +181,7 @@ class Connection(asyncio.Protocol):
         self.address, self.host = f"{host}:{port}", str(host)
         self.certificate = peer_certificate(transport)
         self.connected = True
+        self._client.connected_since_ms = self._services.clock.wall_ms()
         self._ping_at = self._loop.time() + self._keep_alive_s
         self._keep_alive = self._loop.call_later(self._connect_timeout_s, self._check_alive)
         self._connections.add(self)
@@ -232,7 +234,10 @@ class Connection(asyncio.Protocol):
         self._client.writable_again()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._gone()
+        if error is None:
+            self._gone(EndCode.CONNECTION_ENDED, "")
+        else:
+            self._gone(EndCode.CONNECTION_LOST, str(error))
         self._transport = ClosedTransport()
 
     # -- commands
@@ -303,6 +308,7 @@ class Connection(asyncio.Protocol):
         message = (
             str(error) if isinstance(error, MagnetarError) else f"internal error: {type(error).__name__}"
         )
+        self._client.refused(command, ServerError.Name(code), message)
         answer = commands.error_answer(command, code, message)
         if answer is not None:
             self.write(answer)
@@ -311,7 +317,7 @@ class Connection(asyncio.Protocol):
         """Handles a protocol error of the peer: sends the error, then closes; no other client is affected."""
         PROTOCOL_ERRORS.labels(error.reason).inc()
         self.write(commands.error(commands.NO_REQUEST_ID, code_of(error), str(error)))
-        self.close(f"protocol error: {error}")
+        self.close(f"protocol error: {error}", EndCode.PROTOCOL_ERROR)
 
     # -- broker.peer.Peer
 
@@ -393,7 +399,7 @@ class Connection(asyncio.Protocol):
         self._pause_timer = self._loop.call_at(until, self._resume_reading, PUBLISH_RATE)
         self._pause_reading(PUBLISH_RATE)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: EndCode) -> None:
         if not self.connected:
             return
         count = self._services.closings.note(self._loop.time())
@@ -405,12 +411,12 @@ class Connection(asyncio.Protocol):
             # A client that does not read would otherwise keep socket and buffer for as long as it is
             # suspended.
             self._loop.call_later(LAST_BYTES_S, self._transport.abort)
-        self._gone()
+        self._gone(code, reason)
 
     def refuse(self, reason: str) -> None:
-        """Send the reason why this connection is refused, and close it."""
+        """Send the reason why this connection is over a limit, and close it."""
         self.write(commands.error(commands.NO_REQUEST_ID, ServerError.NotAllowedError, reason))
-        self.close(reason)
+        self.close(reason, EndCode.CONNECTION_LIMIT)
 
     async def is_alive(self) -> bool:
         if not self.connected:
@@ -425,7 +431,7 @@ class Connection(asyncio.Protocol):
         if not sign.done():
             await asyncio.wait([sign], timeout=LAST_LOOK_S)
         if not sign.done():
-            self.close("no pong when another client requested its place")
+            self.close("no pong when another client requested its place", EndCode.KEEP_ALIVE_TIMEOUT)
         return self.connected
 
     # -- internals
@@ -452,12 +458,12 @@ class Connection(asyncio.Protocol):
             return
         self._looked_again = False
         if not self._client.connected:
-            self.close(f"no Connect within {self._connect_timeout_s:g} s")
+            self.close(f"no Connect within {self._connect_timeout_s:g} s", EndCode.NO_CONNECT)
             return
         if self._heard:
             self._heard = self._pinged = False
         elif silent:
-            self.close("no answer to Ping within the keep-alive interval")
+            self.close("no answer to Ping within the keep-alive interval", EndCode.KEEP_ALIVE_TIMEOUT)
             return
         # While the peer's Pings lie unread, our own Pings tell it that we are alive.
         if not self._heard and (not self._pinged or self._pauses):
@@ -485,8 +491,8 @@ class Connection(asyncio.Protocol):
             if not self._pauses and not self._transport.is_closing():
                 self._transport.resume_reading()
 
-    def _gone(self) -> None:
-        """Releases everything bound to the closed connection. Runs once."""
+    def _gone(self, code: EndCode, reason: str) -> None:
+        """Releases everything bound to the closed connection, and records its end. Runs once."""
         if not self.connected:
             return
         self.connected = False
@@ -497,5 +503,5 @@ class Connection(asyncio.Protocol):
             self._pause_timer.cancel()
         self._connections.discard(self)
         self._budget.forget(id(self))
-        self._client.disconnected()
+        self._client.disconnected(code, reason)
         self._show_life()

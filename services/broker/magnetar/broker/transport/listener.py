@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from magnetar.broker.client_endings import ClientEnd, ClientKind, EndCode
 from magnetar.broker.handlers.client import Services
 from magnetar.broker.transport.connection import Connection
 from magnetar.common.obs.logs import get_logger
@@ -80,6 +81,7 @@ class Listener:
     def add(self, connection: Connection) -> None:
         """Registers an accepted connection; refuses it at once over brokerMaxConnections."""
         self.accepted += 1
+        connection.client.connection_id = self.accepted
         self._connections.add(connection)
         config = self._services.config.listener
         limit, per_host = config.connections_max, config.connections_per_ip_max
@@ -95,7 +97,7 @@ class Listener:
             connection.refuse(f"too many connections of one address (brokerMaxConnectionsPerIp={per_host})")
         elif not is_within:
             CLOSED_UNAUTHENTICATED.inc()
-            connection.close("too many connections that have not authenticated")
+            connection.close("too many connections that have not authenticated", EndCode.CONNECTION_LIMIT)
 
     def admit(self, connection: Connection) -> None:
         """A connection has authenticated: it counts no more among those that have not."""
@@ -130,10 +132,23 @@ class Listener:
 
     def start_tls(self, host: str, port: int, tls: PortTls) -> int:
         """Listen with TLS; as `start`."""
+        tls.handshakes.on_failed = self._handshake_failed
         opened = _OwnPort(host, port, partial(_tls_acceptor, self._connect, tls, self._proxied))
         self._ports.append(opened)
         log.info("listening", protocol="pulsar+ssl", host=host, port=opened.number)
         return opened.number
+
+    def _handshake_failed(self, address: str, result: str, reason: str) -> None:
+        """Records a client whose TLS handshake failed, on any port of the process."""
+        end = ClientEnd(
+            kind=ClientKind.CONNECTION,
+            code=EndCode.HANDSHAKE_FAILED,
+            at_ms=self._services.clock.wall_ms(),
+            address=address,
+            error=result,
+            message=reason,
+        )
+        self._services.endings.note(end)
 
     def _connect(self, client: Client | None = None) -> Connection:
         return Connection(self._services, self, client)
@@ -148,7 +163,7 @@ class Listener:
         if self._proxied is not None:
             self._proxied.headers.close()
         for connection in self:
-            connection.close("the broker is shutting down")
+            connection.close("the broker is shutting down", EndCode.BROKER_STOPPING)
         for port in self._ports:
             await port.wait_closed()
 

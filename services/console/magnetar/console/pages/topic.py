@@ -169,9 +169,19 @@ async def _place(visit: Visit) -> web.Response:
     )
 
 
+async def _ended(visit: Visit) -> web.Response:
+    """Shows clients that were refused or closed lately, of the topic and its partitions."""
+    found = await _explanation(visit, f"{topic_path(visit.topic(), MAGNETAR)}/clients/explain")
+    parts = [found, *found.get("partitions", {}).values()]
+    reasons = [each for part in parts for each in part.get("reasons", []) if each["code"] != "nothing_ended"]
+    rows = sorted(reasons, key=lambda each: each["since"] or "", reverse=True)[:ROWS_MAX]
+    return await visit.page("_topic_ended.html", rows=rows, problem=found.get("problem", ""))
+
+
 READS = {
     "/topic": _topic,
     "/topic/clients": _clients,
+    "/topic/ended": _ended,
     "/topic/live": _live,
     "/topic/policies": _policies,
     "/topic/schemas": _schemas,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.common.errors import LogFull
 from magnetar.common.naming.txn_id import Action, TxnId
 
@@ -47,7 +48,7 @@ def test_what_is_in_flight_is_held_until_it_is_confirmed() -> None:
     old, _ = topic.producer()
     topic.send(old, 0, 1)
     topic.send(old, 2)
-    old.peer.close("gone")
+    old.peer.close("gone", EndCode.BROKER_STOPPING)
     new, peer = topic.producer()
     topic.send(new, 0, 1, 2, 3)
     assert peer.answers == []

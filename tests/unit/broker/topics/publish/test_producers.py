@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.effective_policies import resolve
 from magnetar.broker.read_pauses import ReadPauses
@@ -61,7 +62,7 @@ class Peer:
 
     def pause_reading_for(self, seconds: float) -> None: ...
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: EndCode) -> None:
         self.connected = False
 
     async def is_alive(self) -> bool:
@@ -398,7 +399,7 @@ def test_those_who_wait_are_sent_away_when_the_topic_closes_or_is_lost() -> None
     async def run(topic: FakeTopic) -> None:
         holder, waiting = await come(topic, EXCLUSIVE), await come(topic, WAIT_FOR_EXCLUSIVE)
         topic.state.closing = True
-        topic.producers.disconnect_all()
+        topic.producers.disconnect_all(EndCode.UNLOADED)
         await settle()
         assert waiting.refused_with(ServiceNotReady)
         assert told(holder) == ["CLOSE_PRODUCER"]

@@ -90,6 +90,8 @@ class Handshakes:
         self._closed = False
         self.certified: CertifiedConnections | None = None
         """Gets connections of clients that showed a certificate; None without revocation lists."""
+        self.on_failed: Callable[[str, str, str], None] | None = None
+        """Called with the client's host:port, the result and the reason of each handshake that failed."""
 
     @property
     def waiting(self) -> int:
@@ -295,6 +297,8 @@ class Handshakes:
     def _refuse(self, arrival: Arrival, result: str, reason: str) -> None:
         arrival.sock.close()
         results.HANDSHAKES.labels(result).inc()
+        if self.on_failed is not None:
+            self.on_failed(arrival.peer, result, reason)
         count = self._failures.note(asyncio.get_running_loop().time())
         if count:
             _log.info(
@@ -304,10 +308,12 @@ class Handshakes:
     def _refuse_plaintext(self, arrival: Arrival, first: bytes) -> None:
         arrival.sock.close()
         results.HANDSHAKES.labels(results.PLAINTEXT).inc()
+        hint = "use the plain port, or pulsar+ssl://"
+        if first.isascii() and first[:3].isalpha():
+            hint = "this looks like HTTP; use https://"
+        if self.on_failed is not None:
+            self.on_failed(arrival.peer, results.PLAINTEXT, f"plain text on a TLS port: {hint}")
         if self._plaintext.add(arrival.address):
-            hint = "use the plain port, or pulsar+ssl://"
-            if first.isascii() and first[:3].isalpha():
-                hint = "this looks like HTTP; use https://"
             _log.warning("plain text on a TLS port", peer=arrival.peer, first_bytes=first.hex(), hint=hint)
 
 

@@ -20,6 +20,17 @@ async def authorize(call: Call, operation: Operation, path: str) -> None:
         await authorize_target(call, operation, _target(call, operation, path))
 
 
+async def may(call: Call, operation: Operation, target: Target) -> bool:
+    """Returns whether the caller may do an operation, for parts of an answer. Raises NamespaceNotFound,
+    MetadataError.
+    """
+    try:
+        await call.broker.authorizer.check_operation(call.principal, operation, target)
+    except Unauthorized:
+        return False
+    return True
+
+
 async def authorize_target(call: Call, operation: Operation, target: Target) -> None:
     """Check an operation on what only the body of the request names. Raises as `authorize`."""
     try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.bookie_racks import BookieRacks
+from magnetar.broker.client_endings import ClientEndings
 from magnetar.broker.clusters import Clusters
 from magnetar.broker.compaction.service import CompactionService
 from magnetar.broker.deletions import Deletions
 from magnetar.broker.dynamic_config import DynamicConfig
+from magnetar.broker.handlers.client import Client
 from magnetar.broker.metrics.views import MetricsSource
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.offload.sweep_schedule import SweepSchedule
@@ -60,6 +63,15 @@ class BrokerView(MetricsSource, Protocol):
 
     @property
     def policies(self) -> PolicyStore: ...
+
+    @property
+    def client_endings(self) -> ClientEndings:
+        """Clients that were refused or closed lately."""
+        ...
+
+    def clients(self) -> Iterator[Client]:
+        """Returns the clients that are connected now."""
+        ...
 
     @property
     def compactions(self) -> CompactionService:

@@ -422,6 +422,26 @@ OBJECTS: Final[Mapping[str, str]] = {
         "topic:String windowSeconds:int slowMilliseconds:double reasons:List<Reason> "
         "publishes:List<SlowPublish> partitions:Map<PublishExplanation>"
     ),
+    "ClientsExplanation": (
+        "topic:String windowSeconds:int producers:int consumers:int reasons:List<Reason> "
+        "partitions:Map<ClientsExplanation>"
+    ),
+    "ConnectionProducer": (
+        "topic:String name:String connectedSince:String? unconfirmed:int messageRateIn:double"
+    ),
+    "ConnectionConsumer": (
+        "topic:String subscription:String name:String connectedSince:String? availablePermits:int "
+        "unackedMessages:int heldBackBy:String?"
+    ),
+    "ExplainedConnection": (
+        "connectionId:long address:String connectedSince:String? role:String? originalRole:String? "
+        "clientVersion:String read:boolean writable:boolean producers:List<ConnectionProducer> "
+        "consumers:List<ConnectionConsumer>"
+    ),
+    "ConnectionsExplanation": (
+        "asked:String windowSeconds:int open:int ended:int reasons:List<Reason> "
+        "connections:List<ExplainedConnection>"
+    ),
     "SubscriptionExplanation": (
         "topic:String subscription:String type:String moves:boolean reasons:List<Reason> backlog:long "
         "unackedMessages:long consumerCount:int consumers:List<ExplainedConsumer> "

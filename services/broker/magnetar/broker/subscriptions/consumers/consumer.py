@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.dispatch.eligibility import Code, reason
 from magnetar.broker.peer import Peer
 from magnetar.broker.reason import Reason
@@ -105,7 +106,7 @@ class Consumer:
         """
         self.entries_out = 0
         self.sends_entry_metadata = sends_entry_metadata
-        self.on_detached: Callable[[], None] | None = None
+        self.on_detached: Callable[[EndCode], None] | None = None
         self.told_of_end = False
         """True once it was notified that the topic is terminated and everything acknowledged."""
         self.sticky = options.sticky
@@ -221,10 +222,10 @@ class Consumer:
         if self.peer.protocol_version >= END_OF_TOPIC:
             self.peer.write(commands.reached_end_of_topic(self.consumer_id))
 
-    def detach(self) -> None:
-        """Removes it from its connection, because the broker closed it and not the client."""
+    def detach(self, code: EndCode) -> None:
+        """Removes it from its connection: the broker closed it, not the client, because of `code`."""
         if self.on_detached is not None:
-            self.on_detached()
+            self.on_detached(code)
 
     def deliver(
         self,

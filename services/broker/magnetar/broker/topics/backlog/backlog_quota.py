@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.policies.effective_policies import EVICT, HOLD, Quota
 from magnetar.broker.topics.backlog.backlog import Backlog
 from magnetar.broker.topics.publish.producers import Producers
@@ -89,7 +90,7 @@ class BacklogQuota:
                 )
                 DISCONNECTIONS.labels(kind).inc(len(producers))
                 for producer in list(producers.values()):
-                    producers.disconnect(producer)
+                    producers.disconnect(producer, EndCode.BACKLOG_QUOTA)
 
     async def _exceeded(self, now_ms: int) -> list[tuple[str, Quota]]:
         """Returns the quotas that are exceeded now: SIZE, TIME. Raises StorageError.

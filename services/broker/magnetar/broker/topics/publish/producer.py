@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.peer import Peer
 from magnetar.broker.stats import ProducerStats
 from magnetar.broker.versions import tell_closed
@@ -46,7 +47,7 @@ class Producer:
     pending_runs: int = 0
     """Published runs whose receipts are not sent."""
     closed: bool = False
-    on_detached: Callable[[], None] | None = None
+    on_detached: Callable[[EndCode], None] | None = None
     """Called when the broker, not the client, closes the producer, so that its connection removes it."""
     answers: deque[Answer] | None = None
     """Answers to its messages, in order; only with deduplication."""
@@ -60,10 +61,10 @@ class Producer:
     """Seconds between the final frames and CloseProducer."""
     _idle: asyncio.Event | None = field(default=None, repr=False)
 
-    def detach(self) -> None:
-        """Marks the producer as closed by the broker; later sends to it are ignored."""
+    def detach(self, code: EndCode) -> None:
+        """Marks the producer as closed by the broker because of `code`; later sends to it are ignored."""
         if self.on_detached is not None:
-            self.on_detached()
+            self.on_detached(code)
 
     def settled(self) -> None:
         """Records that one pending run got its receipts."""

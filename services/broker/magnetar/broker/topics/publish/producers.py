@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Protocol
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.topics.closed_clients import ClosedClient
 from magnetar.broker.topics.publish.access_modes import (
     EXCLUSIVE_WITH_FENCING,
@@ -118,7 +119,7 @@ class Producers(Mapping[str, Producer]):
         if self._state.policies.encryption_required:
             for producer in list(self._by_name.values()):
                 if not producer.encrypts:
-                    self.disconnect(producer)
+                    self.disconnect(producer, EndCode.ENCRYPTION_REQUIRED)
 
     def check_connected(self, producer: Producer) -> None:
         """Raises ProducerFenced or ServiceNotReady when the producer was closed meanwhile."""
@@ -199,7 +200,7 @@ class Producers(Mapping[str, Producer]):
             _promote(waiting, ProducerFenced(f"another producer has taken topic {self._state.name}"))
         for producer in list(self._by_name.values()):
             producer.fenced = True
-            self.disconnect(producer)
+            self.disconnect(producer, EndCode.FENCED)
 
     async def _wait(self, producer: Producer, waits: Callable[[], None]) -> None:
         producer.promotion = asyncio.get_running_loop().create_future()
@@ -262,20 +263,20 @@ class Producers(Mapping[str, Producer]):
         if producer.name not in self._by_name:
             self._on_removed(producer.name)
 
-    def disconnect(self, producer: Producer) -> None:
+    def disconnect(self, producer: Producer, code: EndCode) -> None:
         """Removes a producer and notifies its client; the connection of a client too old for that is
         closed.
         """
-        producer.detach()
+        producer.detach(code)
         self.remove(producer)
         tell_closed(producer.peer, commands.close_producer(producer.producer_id))
 
-    def disconnect_all(self) -> None:
+    def disconnect_all(self, code: EndCode) -> None:
         """Disconnects all producers, including those that wait for exclusive access."""
         for waiting in list(self.access.waiting) if self.access is not None else ():
             self.remove(waiting)
         for producer in list(self._by_name.values()):
-            self.disconnect(producer)
+            self.disconnect(producer, code)
 
     def close_all(self) -> list[ClosedClient]:
         """Removes all producers without notifying those that may publish; the caller notifies them later."""
@@ -283,7 +284,7 @@ class Producers(Mapping[str, Producer]):
             self.remove(waiting)
         closed = []
         for producer in list(self._by_name.values()):
-            producer.detach()
+            producer.detach(EndCode.MOVED)
             self.remove(producer)
             closed.append(ClosedClient(producer.peer, producer.producer_id, commands.close_producer))
         return closed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.topics.publish.client_refusals import RefusedMessage, ways_of
 from magnetar.broker.topics.publish.pending_publish import (
     REFUSED_MESSAGES,
@@ -97,7 +98,7 @@ class Refusals:
             self._close(producer, b"")
 
     def _close(self, producer: Producer, last_words: bytes, closed_after_s: float = 0.0) -> None:
-        producer.detach()
+        producer.detach(EndCode.MESSAGE_REFUSED)
         self._producers.remove(producer)
         producer.part(last_words, closed_after_s)
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.policies.policy_store import PolicyStore
 from magnetar.broker.topics.config import TopicSettings
 from magnetar.broker.topics.registry.creation_guards import guards_of
@@ -193,7 +194,7 @@ class PartitionedTopics:
             for topic in loaded:
                 check_deletable(topic, force=force)
             for topic in loaded:
-                topic.disconnect_clients()
+                topic.disconnect_clients(EndCode.TOPIC_DELETED)
             for first in range(0, len(loaded), CLOSED_AT_ONCE):
                 some = loaded[first : first + CLOSED_AT_ONCE]
                 await asyncio.gather(*(registry.unload(topic.name) for topic in some))

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.policies.effective_policies import EffectivePolicies
@@ -364,7 +365,7 @@ class TopicRegistry:
                     raise TopicNotFound(f"topic {name} does not exist")
             else:
                 check_deletable(topic, force=force, unless_subscribed=unless_subscribed)
-                await self._unload_for_good(topic)
+                await self._unload_for_good(topic, EndCode.TOPIC_DELETED)
             with_it = await self._said_of(name, keep_grants=keep_grants) if name.partition_index < 0 else []
             if name.persistent:
                 await delete_managed_ledger(self._ledgers, name.full, with_it)
@@ -395,17 +396,17 @@ class TopicRegistry:
                 change = Put(key, encode(kept), found.version)
         return [change, *await self._schemas.deletions(name)]
 
-    async def unload(self, name: TopicName) -> None:
+    async def unload(self, name: TopicName, code: EndCode = EndCode.UNLOADED) -> None:
         """Closes a topic; it is loaded again on request. Does nothing when it is not loaded.
 
-        Clients are notified and reconnect.
+        Clients are notified, reconnect, and find `code` as the reason.
         """
         topic = self._topics.get(name.full)
         if topic is not None:
-            await self._unload_for_good(topic)
+            await self._unload_for_good(topic, code)
 
-    async def _unload_for_good(self, topic: Topic) -> None:
-        topic.disconnect_clients()
+    async def _unload_for_good(self, topic: Topic, code: EndCode) -> None:
+        topic.disconnect_clients(code)
         closed = False
         try:
             await asyncio.wait_for(topic.close(), CLOSE_BEFORE_DELETION_S)
@@ -472,7 +473,7 @@ class TopicRegistry:
         await self.loads_done(lambda name: True, seconds_max=LOADS_BEFORE_CLOSE_S)
         topics = list(self._topics.values())
         for topic in topics:
-            topic.disconnect_clients()
+            topic.disconnect_clients(EndCode.BROKER_STOPPING)
         results = await asyncio.gather(*(topic.close() for topic in topics), return_exceptions=True)
         for topic, result in zip(topics, results, strict=True):
             if isinstance(result, BaseException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.reason import Reason
 from magnetar.broker.stats import SubscriptionStats
@@ -76,14 +77,14 @@ class AnySubscription(Protocol):
     ) -> None: ...
 
 
-def close_consumers(subscription: AnySubscription) -> None:
+def close_consumers(subscription: AnySubscription, code: EndCode) -> None:
     """Disconnects every consumer of a subscription and makes its client subscribe again.
 
     The connection of a client too old for CloseConsumer is closed.
     """
     closed = list(subscription.consumers)
     for consumer in closed:
-        consumer.detach()
+        consumer.detach(code)
         subscription.remove_consumer(consumer)
     for consumer in closed:
         tell_closed(consumer.peer, commands.close_consumer(consumer.consumer_id))

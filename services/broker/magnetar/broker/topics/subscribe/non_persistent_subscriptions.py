@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.message_drops import NonPersistentTopicStats
 from magnetar.broker.subscriptions.config import DispatchConfig
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
@@ -111,7 +112,10 @@ class NonPersistentSubscriptions(TopicSubscriptions[NonPersistentSubscription]):
             )
         if not force and subscription.consumers != [consumer]:
             raise UnsubscribeRefused("Unconnected or shared consumer attempting to unsubscribe")
-        close_consumers(subscription) if force else subscription.remove_consumer(consumer)
+        if force:
+            close_consumers(subscription, EndCode.UNSUBSCRIBED)
+        else:
+            subscription.remove_consumer(consumer)
         del self._by_name[subscription.name]
 
     async def delete_unused(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from magnetar.broker.byte_budget import ByteBudget
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.latencies import SAMPLER
 from magnetar.broker.stats import TopicStats
 from magnetar.broker.subscriptions.config import DispatchConfig
@@ -274,7 +275,10 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
             self._ours(subscription)
             if not force and subscription.consumers != [consumer]:
                 raise UnsubscribeRefused("Unconnected or shared consumer attempting to unsubscribe")
-            close_consumers(subscription) if force else subscription.remove_consumer(consumer)
+            if force:
+                close_consumers(subscription, EndCode.UNSUBSCRIBED)
+            else:
+                subscription.remove_consumer(consumer)
             await self._delete(subscription)
 
     async def delete_unused(
@@ -319,7 +323,7 @@ class PersistentSubscriptions(TopicSubscriptions[Subscription]):
     async def _reset(self, subscription: AnySubscription, mark_delete: Position) -> Subscription:
         async with self._lock:
             ours = self._ours(subscription)
-            close_consumers(ours)
+            close_consumers(ours, EndCode.CURSOR_RESET)
             await self._ledger.reset_cursor(ours.cursor, mark_delete)
             ours.rewind()
             return ours

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import TypeVar
 
+from magnetar.broker.client_endings import EndCode
 from magnetar.broker.subscriptions.consumers.consumer import Consumer
 from magnetar.broker.topics.closed_clients import ClosedClient
 from magnetar.broker.topics.subscribe.any_subscription import AnySubscription, close_consumers
@@ -104,17 +105,17 @@ class TopicSubscriptions(Mapping[str, S_co]):
         """The position up to which everything is acknowledged; None where nothing is stored."""
         return None
 
-    def disconnect_all(self) -> None:
+    def disconnect_all(self, code: EndCode) -> None:
         """Disconnects all consumers and makes their clients subscribe again."""
         for subscription in list(self._by_name.values()):
-            close_consumers(subscription)
+            close_consumers(subscription, code)
 
     def close_all(self) -> list[ClosedClient]:
         """Removes all consumers without notifying their clients; the caller notifies them later."""
         closed = []
         for subscription in list(self._by_name.values()):
             for consumer in list(subscription.consumers):
-                consumer.detach()
+                consumer.detach(EndCode.MOVED)
                 subscription.remove_consumer(consumer)
                 closed.append(ClosedClient(consumer.peer, consumer.consumer_id, commands.close_consumer))
         return closed
