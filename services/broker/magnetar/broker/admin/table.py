@@ -24,6 +24,7 @@ from magnetar.broker.admin.routes.brokers import stats as broker_stats
 from magnetar.broker.admin.routes.clusters import clusters, failure_domains, isolation_policies
 from magnetar.broker.admin.routes.namespaces import backlogs as namespace_backlogs
 from magnetar.broker.admin.routes.namespaces import (
+    bundle_explain,
     bundles,
     namespaces,
     offload_scan,
@@ -81,6 +82,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *entry_filters.ROUTES,
         *namespace_backlogs.ROUTES,
         *bundles.ROUTES,
+        *bundle_explain.ROUTES,
         *topics.ROUTES,
         *partitioned.ROUTES,
         *partition_owners.ROUTES,

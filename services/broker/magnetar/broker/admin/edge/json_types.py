@@ -397,6 +397,14 @@ OBJECTS: Final[Mapping[str, str]] = {
         "topic:String partitions:int namespaceBundles:int bundle:String broker:String? reasons:List<Reason> "
         "moves:List<Reason> brokers:List<ExplainedBroker>"
     ),
+    "ExplainedBundleTopic": (
+        "topic:String work:double msgRate:double byteRate:double producers:int consumers:int"
+    ),
+    "BundleExplanation": (
+        "namespace:String bundle:String namespaceBundles:int broker:String? reasons:List<Reason> "
+        "moves:List<Reason> brokers:List<ExplainedBroker> splits:List<Reason> "
+        "topics:List<ExplainedBundleTopic> unreachable:String"
+    ),
     "ExplainedPolicy": "name:String level:String value:Any withoutTopic:Any withoutNamespace:Any",
     "PolicyExplanation": "topic:String policies:List<ExplainedPolicy>",
     "ExplainedLedger": (
