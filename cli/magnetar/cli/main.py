@@ -99,7 +99,10 @@ def doctor() -> click.Command:
 @main.lazily
 def explain() -> click.Command:
     from magnetar.cli.admin.explain import explain
+    from magnetar.cli.admin.explain_cluster import COMMANDS
 
+    for command in COMMANDS:
+        explain.add_command(command)
     return explain
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from magnetar.broker.admin.edge.broker_view import BrokerView
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.routes import (
+    bookie_explain,
     bookie_report,
     bookies,
     entry_filters,
+    ledger_explain,
     lookup,
     metrics,
     offload_states,
@@ -71,6 +73,8 @@ def routes(broker: BrokerView) -> list[Route]:
         *bundle_map.ROUTES,
         *bookies.ROUTES,
         *bookie_report.ROUTES,
+        *bookie_explain.ROUTES,
+        *ledger_explain.ROUTES,
         *resource_quotas.ROUTES,
         *tenants.ROUTES,
         *namespace_placement.ROUTES,
