@@ -151,3 +151,29 @@ def test_a_publish_rate_that_holds_a_producer_back_is_explained(
         (paused,) = [each for each in found["reasons"] if each["code"] == "not_read"]
         assert paused["data"]["cause"] == "publish rate"
         assert "\tnot_read\t" in f"\t{run_explain(endpoint, 'publishes', topic)}".replace("\n", "\t")
+
+
+def test_a_ledger_a_bookie_and_a_bundle_of_a_standalone_are_explained(
+    endpoint: Endpoint, topic: str, our_contract: None
+) -> None:
+    own = Rest(endpoint, root="/admin/magnetar/v1")
+    with line(endpoint) as c:
+        c.open_producer(topic)
+        c.publish(b"first")
+        (ledger,) = explained(endpoint, topic, "storage/explain")["ledgers"]
+        ledger_id = str(ledger["ledgerId"])
+        found = own.get(f"/ledgers/{ledger_id}/explain")
+        assert (found["topic"], found["kind"], codes(found)) == (topic, "entries", ["local_copy"])
+        (row,) = run_explain(endpoint, "ledger", ledger_id).splitlines()[1:]
+        assert row.startswith("local_copy\t")
+        assert json.loads(run_explain(endpoint, "ledger", ledger_id, "--json")) == found
+        (row,) = run_explain(endpoint, "bookie", "any:3181").splitlines()[1:]
+        assert row.startswith("local_log\t")
+        bundle = explained(endpoint, topic, "explain")["bundle"]
+        rows = run_explain(endpoint, "bundle", f"public/default/{bundle}").splitlines()
+        assert rows[1].startswith("here\tsole_broker\t")
+        found = json.loads(run_explain(endpoint, "bundle", f"public/default/{bundle}", "--json"))
+        assert topic in [each["topic"] for each in found["topics"]]
+    assert "does not exist" in own.refused(404, "GET", "/ledgers/999999999/explain")
+    assert "a number is expected" in own.refused(412, "GET", "/ledgers/x/explain")
+    assert "no bundle" in own.refused(412, "GET", "/namespaces/public/default/0x00000001_0x00000002/explain")

@@ -68,6 +68,8 @@ RULES: Final = (
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/topics/stats", "Ncp"),
     ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/top", "Ncp"),
     ("GET", _OWN + r"/brokers/tasks", "S"),
+    ("GET", _OWN + r"/namespaces/{tenant}/{namespace}/{bundle}/explain", "S"),
+    ("GET", _OWN + r"/(ledgers/{ledger}|bookies/{bookie})/explain", "S"),
     ("GET", _OWN + r"/broker-stats/top", "S"),
     ("*", _OWN + r"/orphans", "S"),
     ("GET", _OWN + r"/brokers|" + _OWN + r"/bookies(/ledgers)?", "S"),

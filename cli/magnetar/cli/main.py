@@ -100,9 +100,10 @@ def doctor() -> click.Command:
 def explain() -> click.Command:
     from magnetar.cli.admin.explain import explain
     from magnetar.cli.admin.explain_clients import clients, connection
+    from magnetar.cli.admin.explain_cluster import COMMANDS
 
-    explain.add_command(clients)
-    explain.add_command(connection)
+    for command in (clients, connection, *COMMANDS):
+        explain.add_command(command)
     return explain
 
 

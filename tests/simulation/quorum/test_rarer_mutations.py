@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from magnetar.bookie.autorecovery import fragments
 from magnetar.bookie.bookie_core import BookieCore
 from magnetar.common.errors import UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.store import ABSENT, ANY_VERSION, Put
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.ledger import ledger_catalog
 from magnetar.ledger.ledger_catalog import LedgerCatalog
+from magnetar.ledger.quorum import repair_plan
 from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END
 from magnetar.ledger.quorum.writer import QuorumLedgerWriter
 from magnetar.ledger.segment_log.compaction import Rewrite
@@ -53,12 +53,12 @@ def only_the_last_append_that_was_held_back_is_sent_again(patch: Patch) -> None:
 
 def a_gap_that_is_filled_in_part_is_struck_out_as_a_whole(patch: Patch) -> None:
     """Wrong where the writer still goes on without the bookie."""
-    strike_out = fragments._strike_out
+    strike_out = repair_plan._strike_out
 
     def mutant(metadata: Any, bookie_id: str, first: int, last: int) -> None:
         strike_out(metadata, bookie_id, 0, OPEN_GAP_END)
 
-    patch.setattr(fragments, "_strike_out", mutant)
+    patch.setattr(repair_plan, "_strike_out", mutant)
 
 
 def an_id_is_taken_without_compare_and_set(patch: Patch) -> None:

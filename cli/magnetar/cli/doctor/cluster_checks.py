@@ -257,7 +257,7 @@ def _bookies(probes: Probes, base: str, *, is_carried: bool) -> Iterator[Finding
         try:
             took = probes.connect(host, int(port))
         except Unreachable as error:
-            what_next = f"magnetar admin bookies show {name}; start it again or decommission it"
+            what_next = f"magnetar explain bookie {name}; start it again or decommission it"
             yield Finding(f"bookie {name}", "failure", str(error), what_next)
         else:
             yield Finding(f"bookie {name}", "ok", f"reachable, in {ms_text(took)}")
@@ -286,13 +286,15 @@ def _bookie_state(bookie: BookieState) -> Finding:
     check = f"bookie {name}"
     at = f", at {registration.address}" if registration is not None else ""
     if bookie.state == "down":
-        what_next = f"start it again, or run `magnetar admin bookies decommission {name}`"
+        what_next = (
+            f"`magnetar explain bookie {name}`; start it, or run `magnetar admin bookies decommission {name}`"
+        )
         return Finding(check, "failure", "down: it has data, and is not registered", what_next)
     if registration is None:
         return Finding(check, "warning", f"{bookie.state}, and not registered", "start it until it is empty")
     if bookie.state == "read-only":
         free = size_text(registration.free_bytes)
-        what_next = "free space on its disk, or add a bookie: it refuses new entries"
+        what_next = f"free space on its disk, or add a bookie: `magnetar explain bookie {name}`"
         return Finding(check, "warning", f"read-only{at}, {free} free", what_next)
     return Finding(check, "ok", f"{bookie.state}{at}, {size_text(registration.free_bytes)} free")
 

@@ -6,10 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from magnetar.broker.load.config import LoadConfig, SheddingConfig
-from magnetar.broker.load.explanation import PlacementCode
+from magnetar.broker.load.config import LoadConfig, SheddingConfig, SplittingConfig
+from magnetar.broker.load.explanation import PlacementCode, what_would_split
 from magnetar.broker.load.shedding import Shedder
+from magnetar.broker.load.splitting import SplitCandidate, Splitter
 from magnetar.broker.reason import Reason
+from magnetar.common.control.control_pb2 import Load
 from magnetar.common.errors import ServiceNotReady
 from magnetar.common.metadata.values import Cluster, encode
 
@@ -118,6 +120,37 @@ def test_only_the_leader_explains() -> None:
             other.leader.explain(bundle(0))
 
     simulated(scenario)
+
+
+SPLITTING = SplittingConfig(topics_max=10, bundles_max=8, hits=1)
+
+
+@pytest.mark.parametrize(
+    ("topics", "bundles", "code", "splits"),
+    [
+        (11, 4, "split", True),
+        (10, 4, "split", False),
+        (11, 8, "bundles_max", False),
+        (1, 4, "single_topic", False),
+        (0, 4, "single_topic", False),
+    ],
+)
+def test_what_would_split_a_bundle_is_what_splits_it(
+    topics: int, bundles: int, code: str, splits: bool
+) -> None:
+    load = Load(topics=topics, producers=5000 if topics == 1 else 0)
+    (found,) = what_would_split(load, bundles, LoadConfig(splitting=SPLITTING))
+    assert (found.code, found.stops) == (code, splits)
+    due = Splitter(SPLITTING).due([SplitCandidate(bundle(0), load, bundles)])
+    assert bool(due) == splits
+    if code == "split":
+        assert found.data["percent"]["topics"] == topics * 10
+
+
+def test_without_splitting_no_bundle_is_split() -> None:
+    for config in (LoadConfig(enabled=False), LoadConfig(splitting=SplittingConfig(enabled=False))):
+        (found,) = what_would_split(Load(topics=5000), 4, config)
+        assert (found.code, found.stops) == ("splitting_off", False)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-from magnetar.bookie.autorecovery.fragments import open_fragment, settled_fragments, striping_of
 from magnetar.cli.admin.metadata_access import with_metadata
 from magnetar.cli.admin.output import Row, show_facts, show_rows, time_text
 from magnetar.common.cluster.bookie_states import bookie_states
+from magnetar.common.cluster.under_replication import read_auditor, read_under_replication
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.ledger_pages import ledger_pages
 from magnetar.common.metadata.store import MetadataStore
-from magnetar.common.metadata.values import Leader, LedgerMetadata, UnderReplicated, decode
+from magnetar.common.metadata.values import LedgerMetadata, decode
+from magnetar.ledger.quorum.repair_plan import open_fragment, settled_fragments, striping_of
 
 if TYPE_CHECKING:
     from magnetar.cli.admin.target import Target
@@ -105,30 +106,24 @@ async def _share(metadata: MetadataStore, keys: Keys, bookie_id: str) -> Row:
 
 def under_replicated(target: Target, limit: int) -> None:
     async def run(metadata: MetadataStore, keys: Keys) -> int:
-        marks = (await metadata.children(keys.under_replicated_prefix)).items
-        locks = {
-            item.key.removeprefix(keys.replication_locks_prefix): decode(Leader, item.value).id
-            for item in (await metadata.children(keys.replication_locks_prefix)).items
-        }
-        rows = []
-        for item in marks[:limit]:
-            mark = decode(UnderReplicated, item.value)
-            rows.append(
-                {
-                    "ledger": keys.under_replicated_of(item.key),
-                    "missing_bookies": list(mark.missing_bookie_ids),
-                    "since": time_text(mark.created_ms),
-                    "copied_by": locks.get(item.key.removeprefix(keys.under_replicated_prefix), ""),
-                }
-            )
+        marked = (await read_under_replication(metadata, keys)).ledgers
+        rows = [
+            {
+                "ledger": each.ledger_id,
+                "missing_bookies": list(each.missing),
+                "since": time_text(each.since_ms),
+                "copied_by": each.copied_by,
+            }
+            for each in marked[:limit]
+        ]
         show_rows(
             target,
-            f"Under-replicated ledgers of {target.cluster}: {len(marks)}",
+            f"Under-replicated ledgers of {target.cluster}: {len(marked)}",
             ("ledger", "missing_bookies", "since", "copied_by"),
             rows,
         )
-        if len(marks) > limit:
-            click.echo(f"{len(marks) - limit} more; --limit shows them", err=True)
+        if len(marked) > limit:
+            click.echo(f"{len(marked) - limit} more; --limit shows them", err=True)
         return 0
 
     with_metadata(target, run)
@@ -136,18 +131,18 @@ def under_replicated(target: Target, limit: int) -> None:
 
 def recover_status(target: Target) -> None:
     async def run(metadata: MetadataStore, keys: Keys) -> int:
-        found = await metadata.get(keys.auditor)
-        auditor = None if found is None else decode(Leader, found.value)
+        auditor = await read_auditor(metadata, keys)
+        under_replication = await read_under_replication(metadata, keys)
         rows = await known_bookie_rows(target, metadata, keys)
         facts = {
-            "auditor": auditor.id if auditor else "none: no bookie with auto-recovery is up",
+            "auditor": auditor.bookie_id if auditor else "none: no bookie with auto-recovery is up",
             "auditor_epoch": auditor.epoch if auditor else None,
             "auditor_since": time_text(auditor.since_ms) if auditor else "",
             "bookies_up": sum(bool(row["address"]) for row in rows),
             "bookies_down": [row["id"] for row in rows if row["state"] == "down"],
             "bookies_decommissioning": [row["id"] for row in rows if row["state"] == "decommissioning"],
-            "under_replicated_ledgers": len((await metadata.children(keys.under_replicated_prefix)).items),
-            "ledgers_in_progress": len((await metadata.children(keys.replication_locks_prefix)).items),
+            "under_replicated_ledgers": len(under_replication.ledgers),
+            "ledgers_in_progress": under_replication.in_progress,
         }
         show_facts(target, f"Auto-recovery of {target.cluster}", facts)
         return 0

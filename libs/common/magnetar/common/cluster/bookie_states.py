@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from magnetar.common.metadata.keys import Keys
     from magnetar.common.metadata.store import MetadataStore
-    from magnetar.common.metadata.values import BookieRegistration, Decommission
+    from magnetar.common.metadata.values import BookieMark, BookieRegistration, Decommission
 
 State = Literal["up", "read-only", "down", "decommissioning", "decommissioned"]
 
@@ -55,3 +55,14 @@ async def bookie_states(metadata: MetadataStore, keys: Keys) -> list[BookieState
             state = "read-only"
         found.append(BookieState(bookie_id, state, registration, request))
     return found
+
+
+async def bookie_doubts(metadata: MetadataStore, keys: Keys) -> dict[str, BookieMark]:
+    """Returns the marks of the bookies that may lack data, by id."""
+    from magnetar.common.metadata.values import BookieMark, decode
+
+    marks = {
+        keys.bookie_of_mark(item.key): decode(BookieMark, item.value)
+        for item in (await metadata.children(keys.bookie_marks_prefix)).items
+    }
+    return {bookie_id: mark for bookie_id, mark in marks.items() if mark.doubt}

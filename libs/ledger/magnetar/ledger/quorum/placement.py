@@ -115,12 +115,19 @@ def choose_replacement(
 
     `racks` maps the ensemble's members to racks as far as known. Returns None without a candidate.
     """
-    taken = {bookie_id for i, bookie_id in enumerate(ensemble) if i != position}
-    free = [each for each in candidates if each.bookie_id not in taken]
+    free = free_candidates(candidates, ensemble, position)
     if not free:
         return None
     used = {racks[ensemble[i]] for i in _neighbors(striping, position) if ensemble[i] in racks}
     return _pick(free, _weights(free), used, rng).bookie_id
+
+
+def free_candidates(
+    candidates: Sequence[Candidate], ensemble: Sequence[str], position: int
+) -> list[Candidate]:
+    """Returns the candidates that no other position of the ensemble has."""
+    taken = {bookie_id for i, bookie_id in enumerate(ensemble) if i != position}
+    return [each for each in candidates if each.bookie_id not in taken]
 
 
 def racks_of(ensemble: Sequence[str], striping: Striping, racks: dict[str, str]) -> int:

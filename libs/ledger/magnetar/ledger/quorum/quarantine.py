@@ -39,7 +39,7 @@ class Quarantine:
         self._clock = clock
         self._config = config
         self._failures: dict[str, deque[float]] = {}
-        self._until: dict[str, float] = {}
+        self._until: dict[str, tuple[float, str]] = {}
 
     def failed(self, bookie_id: str, reason: str) -> None:
         """Records a failed append. Too many within the interval quarantine the bookie."""
@@ -66,13 +66,19 @@ class Quarantine:
         self._until.pop(bookie_id, None)
 
     def __contains__(self, bookie_id: str) -> bool:
-        until = self._until.get(bookie_id)
-        if until is None:
-            return False
-        if self._clock.monotonic() < until:
-            return True
+        return self.left(bookie_id) is not None
+
+    def left(self, bookie_id: str) -> tuple[float, str] | None:
+        """Returns for how many more seconds the bookie is quarantined, and why; None when it is not."""
+        found = self._until.get(bookie_id)
+        if found is None:
+            return None
+        until, reason = found
+        left_s = until - self._clock.monotonic()
+        if left_s > 0:
+            return left_s, reason
         del self._until[bookie_id]
-        return False
+        return None
 
     def _quarantine(self, bookie_id: str, now: float, reason: str) -> None:
         if bookie_id not in self:
@@ -83,4 +89,4 @@ class Quarantine:
         self._failures.pop(bookie_id, None)
         if len(self._until) >= BOOKIES_MAX:
             del self._until[next(iter(self._until))]
-        self._until[bookie_id] = now + self._config.quarantine_s
+        self._until[bookie_id] = now + self._config.quarantine_s, reason

@@ -168,6 +168,14 @@ class QuorumLedgerStore:
                 used.append(1 - answer.free_bytes / answer.total_bytes)
         return sorted(used)[copies - 1] if len(used) >= copies else None
 
+    async def space_of(self, bookie_id: str) -> tuple[int, int] | None:
+        """Returns (free, total) bytes of a bookie's disk, as it says; None when it does not answer."""
+        try:
+            found = await self._context.clients.client(bookie_id).describe()
+        except BookieUnreachable:
+            return None
+        return found.free_bytes, found.total_bytes
+
     def obstacle(self, ack_quorum: int) -> Obstacle | None:
         """See `LedgerStore.obstacle`."""
         storing, writable = self._context.storing, self.placement.writable

@@ -17,7 +17,6 @@ from typing import Final
 
 from magnetar.bookie.autorecovery.cluster_view import ClusterView, Mark
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
-from magnetar.bookie.autorecovery.fragments import bookies_in_use
 from magnetar.bookie.autorecovery.lost_bookies import LostBookies
 from magnetar.bookie.autorecovery.metrics import AUDITS, LOST_BOOKIES, MARKED
 from magnetar.bookie.autorecovery.replication_marks import merge_mark
@@ -29,6 +28,7 @@ from magnetar.common.metadata.store import ABSENT, Delete, MetadataStore, Op, Pu
 from magnetar.common.metadata.values import Decommission, LedgerMetadata, UnderReplicated, decode, encode
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.clock import Clock
+from magnetar.ledger.quorum.repair_plan import members_to_replace, needs_mark
 
 log = get_logger(__name__)
 
@@ -168,21 +168,12 @@ class Auditor:
             except (DataCorruption, UnsupportedFormat) as error:
                 log.error("a ledger's metadata cannot be read", key=item.key, reason=str(error))
                 continue
-            used = bookies_in_use(ledger)
-            # A bookie without cookie and registration no longer exists.
-            missing = sorted(
-                bookie
-                for bookie in used
-                if bookie in wanted or (bookie not in known and not self._view.is_up(bookie))
-            )
+            missing = members_to_replace(ledger, wanted, known, self._view.registry.bookies)
             for bookie in missing:
                 if bookie in found:
                     found[bookie] += 1
                     self._left[bookie].add(ledger.ref.id)
-            unfinished = (
-                ledger.state == LedgerMetadata.IN_RECOVERY
-            )  # the client running its recovery may be gone
-            if not missing and not ledger.gaps and not unfinished:
+            if not needs_mark(ledger, missing):
                 continue
             mark = self._view.marks.get(ledger.ref.id)
             if mark is None:

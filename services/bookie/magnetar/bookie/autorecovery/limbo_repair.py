@@ -16,7 +16,6 @@ import asyncio
 import random
 from typing import Final
 
-from magnetar.bookie.autorecovery.fragments import is_closed, settled_fragments
 from magnetar.bookie.autorecovery.local_copies import Finding, OwnCopies
 from magnetar.bookie.autorecovery.metrics import IN_DOUBT
 from magnetar.bookie.autorecovery.open_tail import OpenTails, Recover
@@ -29,6 +28,7 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClients
 from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, LedgerState
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.quorum.repair_plan import is_closed, settled_fragments
 
 log = get_logger(__name__)
 

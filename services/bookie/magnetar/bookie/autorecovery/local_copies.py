@@ -13,7 +13,6 @@ from magnetar.bookie.autorecovery.entry_copier import (
     TargetFailed,
     sound_until,
 )
-from magnetar.bookie.autorecovery.fragments import FragmentRange, striping_of
 from magnetar.bookie.autorecovery.throttle import Throttle
 from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClients
@@ -25,6 +24,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     Code,
 )
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.quorum.repair_plan import FragmentRange, striping_of
 
 FAILURES_MAX: Final = 3
 """Consecutive entries without any intact peer copy after which the rest of the ledger is left for later."""

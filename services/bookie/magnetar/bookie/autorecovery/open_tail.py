@@ -28,6 +28,7 @@ from magnetar.common.metadata.values import LedgerMetadata
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClients, BookieUnreachable
 from magnetar.ledger.bookie_protocol.bookie_pb2 import OK, LedgerState
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.quorum.repair_plan import has_room
 
 Recover = Callable[[LedgerRef], Awaitable[object]]
 """Fences a ledger, finds its end and closes it (`LedgerRecovery.recover`)."""
@@ -81,8 +82,8 @@ class OpenTails:
         return now >= seen.since_s + self.grace_s
 
     def _has_room(self, metadata: LedgerMetadata) -> bool:
-        able = [info for info in self._view.registry.writable() if not self._view.leaves(info.bookie_id)]
-        return len(able) >= metadata.ensemble_size
+        writable = [info.bookie_id for info in self._view.registry.writable()]
+        return has_room(metadata, writable, self._view.decommissions)
 
     async def _ask(self, bookie_id: str, ref: LedgerRef) -> LedgerState | None:
         try:

@@ -23,17 +23,6 @@ from typing import Final
 from magnetar.bookie.autorecovery.cluster_view import ClusterView, Mark
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
 from magnetar.bookie.autorecovery.entry_copier import CopyFailed, EntryCopier, TargetFailed
-from magnetar.bookie.autorecovery.fragments import (
-    Fill,
-    FragmentRange,
-    Move,
-    Plan,
-    plan_repair,
-    striping_of,
-    with_fill,
-    with_move,
-    without_void_gaps,
-)
 from magnetar.bookie.autorecovery.ledger_locks import LedgerLocks
 from magnetar.bookie.autorecovery.metrics import COPYING, LEDGERS
 from magnetar.bookie.autorecovery.open_tail import OpenTails, Recover
@@ -48,6 +37,18 @@ from magnetar.common.obs.logs import get_logger
 from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.quorum.entry_rewrite import Replace
+from magnetar.ledger.quorum.repair_plan import (
+    Fill,
+    FragmentRange,
+    Move,
+    Plan,
+    lost_of,
+    plan_repair,
+    striping_of,
+    with_fill,
+    with_move,
+    without_void_gaps,
+)
 
 log = get_logger(__name__)
 
@@ -192,8 +193,9 @@ class ReplicationWorker:
             if found is None or ledger is None or ledger.ref.key != attempt.ref.key:
                 log.info("an under-replicated ledger was deleted", ledger=ledger_id)
                 return None if await self._unmark(ledger_id, mark_at.version) else 0.0
-            lost = {bookie for bookie in mark.missing_bookie_ids if self._is_lost(bookie)}
-            plan = plan_repair(ledger, lost, self._view.registry.bookies)
+            up = self._view.registry.bookies
+            lost = lost_of(mark.missing_bookie_ids, self._view.decommissions, up)
+            plan = plan_repair(ledger, lost, up)
             if plan.is_empty:
                 return None if await self._unmark(ledger_id, mark_at.version) else 0.0
             if ledger.state == LedgerMetadata.IN_RECOVERY:
@@ -210,9 +212,6 @@ class ReplicationWorker:
             if attempt.stuck:
                 raise CopyFailed("; ".join(dict.fromkeys(attempt.stuck.values())))
             return self._tails.grace_s if plan.tail_lacks else 0.0
-
-    def _is_lost(self, bookie_id: str) -> bool:
-        return self._view.leaves(bookie_id) or not self._view.is_up(bookie_id)
 
     async def _mend_once(self, attempt: _Attempt, ledger: LedgerMetadata, version: int, plan: Plan) -> bool:
         """Executes one step of a plan; returns False if every remaining step has failed in this attempt."""

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from magnetar.bookie.autorecovery.config import AutoRecoveryConfig
-from magnetar.bookie.autorecovery.fragments import settled_fragments
 from magnetar.bookie.autorecovery.local_copies import Finding, OwnCopies
 from magnetar.bookie.autorecovery.metrics import SCRUB_FINDINGS, SCRUB_REPAIRED, SCRUBBED_BYTES, SCRUBS
 from magnetar.bookie.data_check import DataCheck
@@ -22,6 +21,7 @@ from magnetar.common.metadata.ledger_pages import ledger_pages
 from magnetar.common.metadata.store import MetadataStore
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.obs.logs import get_logger
+from magnetar.ledger.quorum.repair_plan import settled_fragments
 
 log = get_logger(__name__)
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from magnetar.bookie.autorecovery.fragments import (
+from magnetar.common.metadata.values import LedgerMetadata
+from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
+from magnetar.ledger.quorum.repair_plan import (
     FragmentRange,
     is_closed,
     open_fragment,
     settled_fragments,
     striping_of,
 )
-from magnetar.common.metadata.values import LedgerMetadata
-from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerState
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from magnetar.bookie.autorecovery.entry_copier import CopyFailed, EntryCopier
-from magnetar.bookie.autorecovery.fragments import Move, striping_of, with_move
 from magnetar.bookie.autorecovery.throttle import Throttle
 from magnetar.bookie.restoration.inventory import Inventory, take_inventory
 from magnetar.bookie.restoration.ledger_claims import owner_of, read_claims
@@ -35,6 +34,7 @@ from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.bookie_protocol.bookie_client import BookieClients
 from magnetar.ledger.bookie_protocol.registry import BookieRegistry
 from magnetar.ledger.ledger_store import LedgerRef
+from magnetar.ledger.quorum.repair_plan import Move, striping_of, with_move
 
 log = get_logger(__name__)
 

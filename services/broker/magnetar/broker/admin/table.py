@@ -5,10 +5,12 @@ from __future__ import annotations
 from magnetar.broker.admin.edge.broker_view import BrokerView
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.routes import (
+    bookie_explain,
     bookie_report,
     bookies,
     connections,
     entry_filters,
+    ledger_explain,
     lookup,
     metrics,
     offload_states,
@@ -25,6 +27,7 @@ from magnetar.broker.admin.routes.brokers import stats as broker_stats
 from magnetar.broker.admin.routes.clusters import clusters, failure_domains, isolation_policies
 from magnetar.broker.admin.routes.namespaces import backlogs as namespace_backlogs
 from magnetar.broker.admin.routes.namespaces import (
+    bundle_explain,
     bundles,
     namespaces,
     offload_scan,
@@ -73,6 +76,8 @@ def routes(broker: BrokerView) -> list[Route]:
         *bundle_map.ROUTES,
         *bookies.ROUTES,
         *bookie_report.ROUTES,
+        *bookie_explain.ROUTES,
+        *ledger_explain.ROUTES,
         *resource_quotas.ROUTES,
         *tenants.ROUTES,
         *namespace_placement.ROUTES,
@@ -84,6 +89,7 @@ def routes(broker: BrokerView) -> list[Route]:
         *entry_filters.ROUTES,
         *namespace_backlogs.ROUTES,
         *bundles.ROUTES,
+        *bundle_explain.ROUTES,
         *topics.ROUTES,
         *partitioned.ROUTES,
         *partition_owners.ROUTES,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # not loaded by a standalone
     from magnetar.broker.load.config import LoadConfig
     from magnetar.broker.load.placement import Candidate
     from magnetar.common.cluster.bundle_owners import Owned
+    from magnetar.common.control.control_pb2 import Load
 
 
 class PlacementCode(StrEnum):
@@ -31,6 +32,10 @@ class PlacementCode(StrEnum):
     DRAINING = "draining"
     NOT_ALLOWED = "not_allowed"
     UNLOAD = "unload"
+    SPLIT = "split"
+    SPLITTING_OFF = "splitting_off"
+    BUNDLES_MAX = "bundles_max"
+    SINGLE_TOPIC = "single_topic"
 
 
 _NEXT: Final[Mapping[PlacementCode, str]] = {
@@ -47,6 +52,10 @@ _NEXT: Final[Mapping[PlacementCode, str]] = {
     PlacementCode.DRAINING: "nothing: the broker hands its bundles over before it stops",
     PlacementCode.NOT_ALLOWED: "unload the bundle: it then goes to a broker that the policies allow",
     PlacementCode.UNLOAD: "magnetar admin namespaces unload --bundle moves it now",
+    PlacementCode.SPLIT: "nothing: its owner splits it; magnetar admin namespaces split-bundle does now",
+    PlacementCode.SPLITTING_OFF: "set loadBalancerAutoBundleSplitEnabled, or use split-bundle",
+    PlacementCode.BUNDLES_MAX: "raise loadBalancerNamespaceMaximumBundles, or use split-bundle",
+    PlacementCode.SINGLE_TOPIC: "partition the topic: a bundle is split between topics",
 }
 
 
@@ -136,6 +145,30 @@ def what_would_move(placement: BundlePlacement, config: LoadConfig) -> list[Reas
         placement_reason(PlacementCode.UNLOAD, "an unload, or the end of its broker, moves it at once")
     )
     return found
+
+
+def what_would_split(load: Load, namespace_bundles: int, config: LoadConfig) -> list[Reason]:
+    """Returns what would split a bundle with this load, of a namespace with so many bundles."""
+    from magnetar.broker.load.splitting import has_too_much, shares_of_each_limit  # not for a standalone
+
+    splitting = config.splitting
+    if not (config.enabled and splitting.enabled):
+        text = "no bundle is split by itself: load balancing or automatic splits are disabled"
+        return [placement_reason(PlacementCode.SPLITTING_OFF, text)]
+    if namespace_bundles >= splitting.bundles_max:
+        text = f"{namespace_bundles} bundles in its namespace: from {splitting.bundles_max} on none is split"
+        return [placement_reason(PlacementCode.BUNDLES_MAX, text, bundles=namespace_bundles)]
+    shares = shares_of_each_limit(load, splitting)
+    if load.topics <= 1:
+        text = f"a bundle is split between topics, and it has {load.topics} loaded"
+        return [placement_reason(PlacementCode.SINGLE_TOPIC, text, topics=load.topics)]
+    percent = {kind: round(100 * share, 1) for kind, share in shares.items()}
+    told = ", ".join(f"{kind} {each:g}" for kind, each in percent.items())
+    text = (
+        f"load in percent of the limits: {told}; it is split when one is above 100 at "
+        f"{splitting.hits} checks in a row, one every {splitting.interval_min:g} min"
+    )
+    return [placement_reason(PlacementCode.SPLIT, text, stops=has_too_much(load, splitting), percent=percent)]
 
 
 def _load(broker_id: str, placement: BundlePlacement, config: LoadConfig) -> Reason:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from magnetar.broker.load.explanation import BundlePlacement
+from magnetar.broker.load.explanation import BundlePlacement, what_would_split
 from magnetar.broker.load.leader_term import LeaderParts, Leading
 from magnetar.broker.load.metrics import IS_LEADER
 from magnetar.broker.load.owner_counts import Run
 from magnetar.broker.reason import Reason
 from magnetar.common.cluster.bundle_owners import Bundle, Owned
-from magnetar.common.control.control_pb2 import BrokerLoad, LoadReport
+from magnetar.common.control.control_pb2 import BrokerLoad, Load, LoadReport
 from magnetar.common.errors import ServiceNotReady
 from magnetar.common.metadata.election import Candidate, Leadership
 from magnetar.common.metadata.store import Session
@@ -70,6 +70,10 @@ class LoadLeader:
         not lead.
         """
         return self._leading().explain(bundle)
+
+    def explain_split(self, load: Load, namespace_bundles: int) -> list[Reason]:
+        """Returns what would split an owned bundle with this load; owners split, so any broker answers."""
+        return what_would_split(load, namespace_bundles, self._parts.config)
 
     # -- inside
 

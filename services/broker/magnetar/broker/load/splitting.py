@@ -6,7 +6,7 @@ of the kinds over their limits, is best balanced. A bundle with a single topic i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -17,6 +17,8 @@ from magnetar.common.control.control_pb2 import Load
 from magnetar.common.naming.bundle_range import BundleRange
 
 _MB: Final = 1024 * 1024
+
+_KINDS: Final = ("topics", "sessions", "messages", "bandwidth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,11 @@ def share_of_limits(load: Load, config: SplittingConfig, of: Load) -> float:
 def has_too_much(load: Load, config: SplittingConfig) -> bool:
     """Whether a bundle exceeds a limit and a split can help."""
     return load.topics > 1 and max(_parts(load, config)) > 1
+
+
+def shares_of_each_limit(load: Load, config: SplittingConfig) -> Mapping[str, float]:
+    """Returns the load as a fraction of each limit, by the kind of load."""
+    return dict(zip(_KINDS, _parts(load, config), strict=True))
 
 
 def _parts(load: Load, config: SplittingConfig) -> Sequence[float]:

@@ -403,6 +403,27 @@ OBJECTS: Final[Mapping[str, str]] = {
         "topic:String partitions:int namespaceBundles:int bundle:String broker:String? reasons:List<Reason> "
         "moves:List<Reason> brokers:List<ExplainedBroker>"
     ),
+    "ExplainedBundleTopic": (
+        "topic:String work:double msgRate:double byteRate:double producers:int consumers:int"
+    ),
+    "BundleExplanation": (
+        "namespace:String bundle:String namespaceBundles:int broker:String? reasons:List<Reason> "
+        "moves:List<Reason> brokers:List<ExplainedBroker> splits:List<Reason> "
+        "topics:List<ExplainedBundleTopic> unreachable:String"
+    ),
+    "ExplainedFragment": "first:long last:long? bookies:Map<String>",
+    "LackingEntries": "first:long last:long? copies:int",
+    "RepairStep": "step:String first:long last:long bookie:String to:List<String>",
+    "LedgerExplanation": (
+        "ledgerId:long state:String topic:String kind:String keptBy:String created:String? closed:String? "
+        "lastEntryId:long? bytes:long? ensembleSize:int writeQuorum:int ackQuorum:int "
+        "fragments:List<ExplainedFragment> lacking:List<LackingEntries> steps:List<RepairStep> "
+        "reasons:List<Reason>"
+    ),
+    "BookieExplanation": (
+        "bookieId:String state:String address:String rack:String freeBytes:long totalBytes:long "
+        "underReplicated:int reasons:List<Reason> unreachable:Map<String>"
+    ),
     "ExplainedPolicy": "name:String level:String value:Any withoutTopic:Any withoutNamespace:Any",
     "PolicyExplanation": "topic:String policies:List<ExplainedPolicy>",
     "ExplainedLedger": (

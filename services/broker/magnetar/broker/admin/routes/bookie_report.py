@@ -13,8 +13,9 @@ from magnetar.broker.admin.edge.call import Call, answer
 from magnetar.broker.admin.edge.errors import Refused
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.common.cluster.bookie_states import BookieState, bookie_states
+from magnetar.common.cluster.under_replication import read_auditor, read_under_replication
 from magnetar.common.metadata.ledger_pages import ledger_pages
-from magnetar.common.metadata.values import Leader, LedgerMetadata, UnderReplicated, decode
+from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 from magnetar.common.security.authorization.operations import Operation
 
@@ -33,31 +34,24 @@ async def _report(call: Call) -> web.Response:
     if not 0 < limit <= LIMIT_MAX:
         raise Refused(412, f"limit must be from 1 to {LIMIT_MAX}, not {limit}")
     metadata, keys = call.broker.ledgers.metadata, call.broker.ledgers.keys
-    found = await metadata.get(keys.auditor)
-    auditor = None if found is None else decode(Leader, found.value)
-    marks = (await metadata.children(keys.under_replicated_prefix)).items
-    locks = {
-        item.key.removeprefix(keys.replication_locks_prefix): decode(Leader, item.value).id
-        for item in (await metadata.children(keys.replication_locks_prefix)).items
-    }
-    ledgers = []
-    for item in marks[:limit]:
-        mark = decode(UnderReplicated, item.value)
-        ledgers.append(
-            {
-                "ledgerId": keys.under_replicated_of(item.key),
-                "missing": list(mark.missing_bookie_ids),
-                "since": mark.created_ms,
-                "copiedBy": locks.get(item.key.removeprefix(keys.under_replicated_prefix), ""),
-            }
-        )
+    auditor = await read_auditor(metadata, keys)
+    under_replication = await read_under_replication(metadata, keys)
+    ledgers = [
+        {
+            "ledgerId": each.ledger_id,
+            "missing": list(each.missing),
+            "since": each.since_ms,
+            "copiedBy": each.copied_by,
+        }
+        for each in under_replication.ledgers[:limit]
+    ]
     return answer(
         {
             "bookies": [_bookie(each) for each in await bookie_states(metadata, keys)],
-            "auditor": "" if auditor is None else auditor.id,
+            "auditor": "" if auditor is None else auditor.bookie_id,
             "auditorSince": 0 if auditor is None else auditor.since_ms,
-            "underReplicated": len(marks),
-            "inProgress": len(locks),
+            "underReplicated": len(under_replication.ledgers),
+            "inProgress": under_replication.in_progress,
             "underReplicatedLedgers": ledgers,
         }
     )

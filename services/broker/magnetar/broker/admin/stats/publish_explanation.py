@@ -52,11 +52,11 @@ _STEPS: Final = {
     ),
     PublishStep.BOOKIES: (
         "the acknowledgements of bookies",
-        "compare disks and network of those that answered last: magnetar admin bookies list",
+        "compare disks and network of those that answered last: magnetar explain bookie ID",
     ),
     PublishStep.STORAGE: (
         "storage, which confirmed it with the end of its ledger",
-        "nothing: a ledger failed and was closed; magnetar admin bookies list shows their states",
+        "nothing: a ledger failed and was closed; magnetar explain ledger ID names its bookies",
     ),
     PublishStep.RECEIPT: (
         "the way from storage to its receipt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,9 @@ PLACEMENT = BundlePlacement(
 )
 
 
-def explain(bundle: Bundle) -> tuple[list[Reason], list[Reason], BundlePlacement]:
-    return why_here(str(bundle[1]), PLACEMENT), what_would_move(PLACEMENT, LoadConfig()), PLACEMENT
+def explain(bundle: Bundle, owner: str = OTHER) -> tuple[list[Reason], list[Reason], BundlePlacement]:
+    placement = replace(PLACEMENT, owner=Owned(owner, 1, 5, 1_000))
+    return why_here(str(bundle[1]), placement), what_would_move(placement, LoadConfig()), placement
 
 
 def test_the_leader_answers_and_others_redirect_to_it(serving: Serving) -> None:

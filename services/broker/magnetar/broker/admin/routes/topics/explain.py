@@ -9,8 +9,8 @@ from magnetar.broker.admin.edge.call import Call, answer
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.broker.admin.objects.brokers import broker_id, require_leader
 from magnetar.broker.admin.objects.topics import TOPIC_ERRORS, TOPIC_PATH, require_topic
-from magnetar.broker.load.explanation import BundlePlacement, PlacementCode, placement_reason
-from magnetar.broker.reason import Reason
+from magnetar.broker.admin.stats.bundle_explanation import brokers_json, reasons_json
+from magnetar.broker.load.explanation import PlacementCode, placement_reason
 from magnetar.common.cluster.bundles import bundle_at, bundles_of
 from magnetar.common.errors import NamespaceNotFound
 from magnetar.common.security.authorization.operations import Operation
@@ -33,31 +33,11 @@ async def _explain(call: Call) -> web.Response:
     if broker.load_leader is None:
         text = "a standalone has one broker, which serves every topic"
         sole = placement_reason(PlacementCode.SOLE_BROKER, text, broker=broker_id(call))
-        return answer({**shown, "broker": broker_id(call), **_reasons([sole], []), "brokers": []})
+        return answer({**shown, "broker": broker_id(call), **reasons_json([sole], []), "brokers": []})
     require_leader(call, f"the place of topic {topic}")
     here, moves, placement = broker.load_leader.explain((topic.namespace, bundle))
     owner = None if placement.owner is None else placement.owner.broker_id
-    return answer({**shown, "broker": owner, **_reasons(here, moves), "brokers": _brokers(placement)})
-
-
-def _reasons(here: list[Reason], moves: list[Reason]) -> dict[str, Any]:
-    return {"reasons": [each.to_json() for each in here], "moves": [each.to_json() for each in moves]}
-
-
-def _brokers(placement: BundlePlacement) -> list[dict[str, Any]]:
-    """Returns the running brokers with the figures that placement goes by."""
-    return [
-        {
-            "brokerId": each.broker_id,
-            "usage": round(each.usage, 1),
-            "topics": each.topics,
-            "bundles": each.bundles,
-            "bundlesOfNamespace": each.of_namespace,
-            "draining": each.draining,
-            "allowed": each.broker_id in placement.allowed,
-        }
-        for each in placement.candidates
-    ]
+    return answer({**shown, "broker": owner, **reasons_json(here, moves), "brokers": brokers_json(placement)})
 
 
 ROUTES: Final = [

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from magnetar.bookie.autorecovery.fragments import (
+from magnetar.common.metadata.values import LedgerMetadata
+from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END
+from magnetar.ledger.quorum.repair_plan import (
+    Lacking,
+    has_room,
+    lacking_copies,
+    lost_of,
+    members_to_replace,
+    needs_mark,
     plan_repair,
     with_fill,
     with_move,
+    without_source,
     without_void_gaps,
 )
-from magnetar.common.metadata.values import LedgerMetadata
-from magnetar.ledger.quorum.ledger_metadata import OPEN_GAP_END
 from magnetar.ledger.quorum.striping import Striping
 
 from tests.examples import examples
@@ -124,3 +133,67 @@ def test_a_gap_without_an_end_is_its_writer_s() -> None:
     after = with_fill(value, fill)
     assert after is not None
     assert [(g.first_entry_id, g.last_entry_id) for g in after.gaps] == [(10, OPEN_GAP_END)]
+
+
+@settings(max_examples=examples(400))
+@given(ledgers(), st.sets(st.sampled_from(BOOKIES), max_size=3))
+def test_lacking_copies_are_those_of_each_entry(value: LedgerMetadata, lost: set[str]) -> None:
+    up = set(BOOKIES) - lost
+    found = lacking_copies(value, up)
+    counts: dict[int, int] = {}
+    for entry, _ in lacking(value, lost):
+        counts[entry] = counts.get(entry, 0) + 1
+    settled = value.fragments[-1].first_entry_id
+    if value.state == LedgerMetadata.CLOSED:
+        settled = value.last_entry_id + 1
+    told = {
+        entry: each.copies
+        for each in found
+        for entry in range(each.first, settled if each.last is None else min(each.last + 1, settled))
+    }
+    assert counts.keys() <= told.keys()
+    assert all(counts.get(entry, 0) <= copies for entry, copies in told.items())
+    if value.ensemble_size == value.write_quorum:
+        assert told == counts
+    for one, other in pairwise(found):
+        assert one.last is not None
+        assert one.last < other.first
+
+
+def test_an_open_end_lacks_copies_without_end() -> None:
+    value = LedgerMetadata(state=LedgerMetadata.OPEN, ensemble_size=3, write_quorum=3, ack_quorum=2)
+    value.fragments.add(first_entry_id=0, bookie_ids=["a", "b", "c"])
+    value.gaps.add(bookie_id="c", first_entry_id=5, last_entry_id=OPEN_GAP_END)
+    assert lacking_copies(value, {"a", "b", "c"}) == [Lacking(5, None, 1)]
+    assert lacking_copies(value, {"a", "c"}) == [Lacking(0, 4, 1), Lacking(5, None, 2)]
+
+
+def test_a_mark_names_bookies_that_were_given_up_or_that_no_longer_exist() -> None:
+    value = LedgerMetadata(
+        state=LedgerMetadata.CLOSED, ensemble_size=3, write_quorum=3, ack_quorum=2, last_entry_id=9
+    )
+    value.fragments.add(first_entry_id=0, bookie_ids=["a", "b", "c"])
+    assert members_to_replace(value, {"c"}, {"a", "c"}, {"a"}) == ["b", "c"]
+    assert not needs_mark(value, [])
+    assert needs_mark(value, ["b"])
+    value.state = LedgerMetadata.IN_RECOVERY
+    assert needs_mark(value, [])
+    assert lost_of(["a", "b", "c"], {"a"}, {"a", "b"}) == {"a", "c"}
+    assert has_room(value, ["a", "b", "c"], [])
+    assert not has_room(value, ["a", "b", "c"], ["c"])
+
+
+def test_a_move_has_no_source_when_no_bookie_of_a_write_set_runs() -> None:
+    value = LedgerMetadata(
+        state=LedgerMetadata.CLOSED, ensemble_size=3, write_quorum=2, ack_quorum=2, last_entry_id=9
+    )
+    value.fragments.add(first_entry_id=0, bookie_ids=["a", "b", "c"])
+    first, second = plan_repair(value, {"a", "b"}, {"c"}).moves
+    assert without_source(value, first, {"c"}), "entries of a and b alone"
+    assert without_source(value, second, {"c"})
+    assert not without_source(value, first, {"b", "c"})
+    value.last_entry_id = 0
+    (first, second) = plan_repair(value, {"a", "b"}, {"c"}).moves
+    assert without_source(value, first, {"c"})
+    value.write_quorum = 3
+    assert not without_source(value, first, {"c"})

@@ -1,4 +1,7 @@
-"""Placement of a ledger's entries by its metadata, and the repairs it needs. No I/O."""
+"""Placement of a ledger's entries by its metadata, and the repairs it needs. No I/O.
+
+Auto-recovery decides by these functions what it marks and copies, and brokers explain by the same ones.
+"""
 
 from __future__ import annotations
 
@@ -93,6 +96,109 @@ def bookies_in_use(metadata: LedgerMetadata) -> set[str]:
     used = {bookie for fragment in settled_fragments(metadata) for bookie in fragment.bookie_ids}
     tail = open_fragment(metadata)
     return used if tail is None else used.union(tail.bookie_ids)
+
+
+def members_to_replace(
+    metadata: LedgerMetadata, given_up: Collection[str], known: Collection[str], up: Collection[str]
+) -> list[str]:
+    """Returns the bookies of the ledger that the auditor marks as missing: given up, or without identity and
+    registration. In id order.
+    """
+    return sorted(
+        bookie
+        for bookie in bookies_in_use(metadata)
+        if bookie in given_up or (bookie not in known and bookie not in up)
+    )
+
+
+def needs_mark(metadata: LedgerMetadata, missing: Collection[str]) -> bool:
+    """Returns whether the auditor marks the ledger: it has missing bookies, gaps, or an unfinished recovery,
+    whose client may be gone.
+    """
+    return bool(missing) or bool(metadata.gaps) or metadata.state == LedgerMetadata.IN_RECOVERY
+
+
+def lost_of(missing: Collection[str], leaving: Collection[str], up: Collection[str]) -> set[str]:
+    """Returns those bookies of a mark that a replication worker replaces: down, or being decommissioned."""
+    return {bookie for bookie in missing if bookie in leaving or bookie not in up}
+
+
+def has_room(metadata: LedgerMetadata, writable: Collection[str], leaving: Collection[str]) -> bool:
+    """Returns whether a whole ensemble can be had without the bookies being decommissioned; otherwise an
+    idle open ledger is not fenced.
+    """
+    return len(set(writable).difference(leaving)) >= metadata.ensemble_size
+
+
+def without_source(metadata: LedgerMetadata, move: Move, up: Collection[str]) -> bool:
+    """Returns whether some entries of a move have no other running bookie to copy them from."""
+    fragment, striping = move.fragment, striping_of(metadata)
+    position = fragment.bookie_ids.index(move.lost)
+    if move.lost in up:
+        return False
+    last = min(fragment.last, fragment.first + striping.ensemble_size - 1)
+    return any(
+        not any(fragment.bookie_ids[other] in up for other in striping.write_set(entry))
+        for entry in range(fragment.first, last + 1)
+        if striping.holds(position, entry)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Consecutive entries with fewer copies than their write quorum."""
+
+    first: int
+    last: int | None
+    """None: the end is not known, because the ledger is not closed."""
+    copies: int
+    """The most copies that one of them lacks."""
+
+
+def lacking_copies(metadata: LedgerMetadata, up: Collection[str]) -> list[Lacking]:
+    """Returns the entries that are not on all bookies of their write set: one is down, or has a gap there.
+    In order; neighbors that lack equally many are one range.
+    """
+    found: list[Lacking] = []
+    for fragment in [*settled_fragments(metadata), *_open_range(metadata)]:
+        edges = {fragment.first}
+        for gap in metadata.gaps:
+            edges |= {gap.first_entry_id, gap.last_entry_id + 1}
+        inner = sorted(edge for edge in edges if fragment.first <= edge <= fragment.last)
+        for first, end in zip(inner, [*inner[1:], fragment.last + 1], strict=True):
+            copies = _copies_lacking(metadata, fragment, first, end - 1, up)
+            if not copies:
+                continue
+            last = None if end > OPEN_GAP_END else end - 1
+            before = found[-1] if found else None
+            if before is not None and before.last == first - 1 and before.copies == copies:
+                found[-1] = Lacking(before.first, last, copies)
+            else:
+                found.append(Lacking(first, last, copies))
+    return found
+
+
+def _open_range(metadata: LedgerMetadata) -> list[FragmentRange]:
+    tail = open_fragment(metadata)
+    return [] if tail is None else [FragmentRange(tail.first_entry_id, OPEN_GAP_END, tuple(tail.bookie_ids))]
+
+
+def _copies_lacking(
+    metadata: LedgerMetadata, fragment: FragmentRange, first: int, last: int, up: Collection[str]
+) -> int:
+    """Returns the most copies that an entry from `first` to `last` lacks; gaps cover all of them or none."""
+    without = {
+        position
+        for position, bookie in enumerate(fragment.bookie_ids)
+        if bookie not in up
+        or any(
+            gap.bookie_id == bookie and gap.first_entry_id <= first <= gap.last_entry_id
+            for gap in metadata.gaps
+        )
+    }
+    striping = striping_of(metadata)
+    last = min(last, first + striping.ensemble_size - 1)  # write sets repeat from there on
+    return max(len(without.intersection(striping.write_set(entry))) for entry in range(first, last + 1))
 
 
 def plan_repair(metadata: LedgerMetadata, lost: Collection[str], up: Collection[str]) -> Plan:
