@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import shutil
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from urllib.parse import urlencode
 import aiohttp
 import pulsar
 import pytest
+from magnetar.common.offload.offload_client import OffloadChannel
 from magnetar.testing.free_ports import free_ports
 
 from tests.integration.browser import (
@@ -35,6 +38,7 @@ from tests.integration.browser import (
 )
 from tests.integration.harness import HERE, MagnetarProcess, StandaloneServer, temporary_directory
 from tests.integration.rest import Rest
+from tests.integration.test_admin_offload import closed_ledgers, run_job
 
 if TYPE_CHECKING:  # loaded where a browser starts
     from playwright.sync_api import Browser, Page
@@ -45,6 +49,8 @@ TOPICS: Final = 10_000
 CALLS: Final = 32
 SHOP: Final = "shop/orders"
 TOPIC: Final = f"persistent://{SHOP}/placed"
+LETTERS: Final = f"{TOPIC}-billing-DLQ"
+COLD: Final = "shop/cold"
 MANY: Final = "shop/archive"
 RUN: Final = "document.title='owned'"
 SUM: Final = "${3*1234567}{{3*1234567}}{%print(3*1234567)%}"
@@ -74,7 +80,16 @@ class Shown:
 @pytest.fixture(scope="module")
 def shown() -> Iterator[Shown]:
     directory = temporary_directory()
-    broker = StandaloneServer(directory)
+    cold = directory / "cold"
+    cold.mkdir()
+    broker = StandaloneServer(
+        directory,
+        {
+            "magnetarOffloadLocation": cold.as_uri(),
+            "magnetarOffloadCheckIntervalSeconds": "1",
+            "magnetarOffloadRefreshIntervalSeconds": "1",
+        },
+    )
     (port,) = free_ports(1)
     url = f"http://{HERE.address}:{port}"
     settings = {
@@ -101,6 +116,30 @@ class Order(pulsar.schema.Record):  # type: ignore[misc]
     customer = pulsar.schema.String()
 
 
+def _offload(broker: StandaloneServer, rest: Rest, client: pulsar.Client) -> None:
+    """Make a topic with a ledger that is offloaded, one that failed, and one that is not asked for."""
+    rest.do("PUT", f"/namespaces/{COLD}")
+    first, second, third = closed_ledgers(rest, client, COLD, 3)
+    wish = {"ledgerId": third, "entryId": 0, "partitionIndex": -1}
+    rest.do("PUT", f"/persistent/{COLD}/t/offload", wish)
+    with OffloadChannel(broker.jobs_address) as jobs:
+        by_id = {each.ledger_id: each for each in jobs.wanted([f"persistent://{COLD}/t"]).ledgers}
+        run_job(jobs, by_id[first])
+        attempt = secrets.token_bytes(16)
+        jobs.begin(by_id[second].topic, by_id[second].creation_id, second, attempt)
+        jobs.fail(
+            by_id[second].topic, by_id[second].creation_id, second, attempt, "no room left on the device"
+        )
+
+
+def _bundle(shown: Shown) -> str:
+    """Range of the topic's bundle."""
+    url = f"{shown.broker.endpoint.http_url}/lookup/v2/topic/persistent/{SHOP}/placed/bundle"
+    with urllib.request.urlopen(url, timeout=20) as response:
+        text: str = response.read().decode()
+    return text.strip().strip('"')
+
+
 @contextmanager
 def _loaded(broker: StandaloneServer) -> Iterator[None]:
     """Producers, consumers and messages until the block ends."""
@@ -118,6 +157,15 @@ def _loaded(broker: StandaloneServer) -> Iterator[None]:
     slow = client.subscribe(TOPIC, "shipping", receiver_queue_size=5, consumer_name="truck-1")
     consumers.append(client.subscribe(EVIL, EVIL_NAME, consumer_name=HOSTILE))
     evil.send(HOSTILE.encode(), properties={HOSTILE: HOSTILE}, partition_key=HOSTILE)
+    _offload(broker, rest, client)
+    letters = client.create_producer(LETTERS)
+    for number in range(3):
+        origin = {
+            "REAL_TOPIC": TOPIC,
+            "REAL_SUBSCRIPTION": "billing",
+            "ORIGIN_MESSAGE_ID": f"0:{number}:-1:-1",
+        }
+        letters.send(b'{"number": %d, "customer": "letter-%d"}' % (number, number), properties=origin)
     ending = threading.Event()
 
     def publish() -> None:
@@ -180,7 +228,8 @@ def pages(shown: Shown) -> dict[str, tuple[str, str]]:
         "brokers": (shown.link("/brokers"), "Brokers"),
         "bundles": (shown.link("/brokers", namespace=SHOP), "0x"),
         "bookies": (shown.link("/bookies"), "Bookies"),
-        "offloads": (shown.link("/offloads", namespace=SHOP), "ffload"),
+        "bundle": (shown.link("/bundle", namespace=SHOP, bundle=_bundle(shown)), "Owner"),
+        "offloads": (shown.link("/offloads", namespace=COLD), "no room left on the device"),
         "login": (shown.link("/login"), "Log in"),
         "no-page": (shown.link("/none"), "no page"),
     }
@@ -188,7 +237,8 @@ def pages(shown: Shown) -> dict[str, tuple[str, str]]:
 
 PAGES: Final = (
     "overview", "tenants", "namespaces", "topics", "topics-loaded", "topic", "partitioned", "subscription",
-    "messages", "publish", "change", "brokers", "bundles", "bookies", "offloads", "login", "no-page",
+    "messages", "publish", "change", "brokers", "bundles", "bookies", "bundle", "offloads",
+    "login", "no-page",
 )  # fmt: skip
 
 
@@ -220,6 +270,21 @@ def view(request: pytest.FixtureRequest) -> tuple[Scheme, int]:
     """Color scheme and width in pixels."""
     found: tuple[Scheme, int] = request.param
     return found
+
+
+def test_a_dead_letter_is_published_to_its_topic_again(shown: Shown, page: Page) -> None:
+    page.goto(shown.link("/messages", topic=LETTERS, start="earliest"))
+    for summary in page.locator("main details.message:not([open]) > summary").all():
+        summary.click()
+    page.locator('a[href*="/resend?"]').first.click()
+    shows(page, "h1", f"to {TOPIC} again?")
+    assert barriers(page) == []
+    assert fits(page)
+    picture(page, f"resend-{'light' if page.viewport_size == {'width': 1280, 'height': 900} else 'dark'}")
+    page.get_by_role("button", name="Publish it again").click()
+    shows(page, "[role=status]", "published to its origin topic")
+    page.goto(shown.link("/messages", topic=TOPIC, text="letter-"))
+    shows(page, "main", "letter-")
 
 
 def test_hostile_names_and_payloads_do_nothing(shown: Shown, page: Page) -> None:

@@ -61,7 +61,7 @@ def bookie_reason(
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What the bookie says about its disk, in bytes."""
+    """Disk figures that the bookie reports, in bytes."""
 
     free: int
     total: int
@@ -69,7 +69,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieSituation:
-    """What metadata, the bookie and the brokers say about it."""
+    """Facts about a bookie from metadata, from itself and from brokers."""
 
     state: BookieState
     doubt: BookieMark | None

@@ -105,7 +105,7 @@ def ledger_reason(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSituation:
-    """What metadata says about a ledger and the bookies of the cluster."""
+    """Facts about a ledger and the bookies of the cluster from metadata."""
 
     ledger: LedgerMetadata
     mark: MarkedLedger | None
