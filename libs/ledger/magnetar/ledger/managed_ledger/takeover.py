@@ -78,9 +78,9 @@ async def take_over(
     Raises errors of the guards, TopicNotFound, OwnershipLost if another owner took over meanwhile,
     CursorLedgerMissing, DataCorruption, and errors of storage and metadata; a retry is safe.
     """
-    head = await _claim(ctx, name, create=create, properties=properties, guards=guards)
+    head, created = await _claim(ctx, name, create=create, properties=properties, guards=guards)
     value = head.decode()
-    spans = await _closed_ledgers(ctx, value.creation_id)
+    spans = LedgerSpans() if created else await _closed_ledgers(ctx, value.creation_id)
     refs = [read_ref(ref) for ref in value.open_ledgers]
     if len(refs) == 2 and await _is_cut_off(ctx, name, value, spans, *refs):
         log.warning(
@@ -125,8 +125,8 @@ async def take_over(
 
 async def _claim(
     ctx: ManagedLedgerContext, name: str, *, create: bool, properties: dict[str, str], guards: Guards
-) -> TopicHeadKey:
-    """Raises the owner epoch, or creates the head."""
+) -> tuple[TopicHeadKey, bool]:
+    """Raises the owner epoch, or creates the head; returns whether this created it."""
     key = ctx.keys.topic_head(TopicName.parse(name))
     for _ in range(_ATTEMPTS_MAX):
         found = await ctx.metadata.get(key)
@@ -134,11 +134,12 @@ async def _claim(
             raise TopicNotFound(f"topic {name} does not exist")
         try:
             if found is None:
-                return await _create(ctx, key, properties, guards)
+                return await _create(ctx, key, properties, guards), True
             value = decode(TopicHead, found.value)
             value.owner_epoch += 1
             data = encode(value)
-            return TopicHeadKey(ctx.metadata, key, data, await ctx.metadata.put(key, data, found.version))
+            version = await ctx.metadata.put(key, data, found.version)
+            return TopicHeadKey(ctx.metadata, key, data, version), False
         except (VersionMismatch, UnknownOutcome) as error:
             log.info("taking a topic over again", topic=name, error=str(error))
     raise OwnershipLost(f"topic {name} is being taken over by others as well")
