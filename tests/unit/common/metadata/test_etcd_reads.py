@@ -6,11 +6,14 @@ import asyncio
 from typing import Any
 
 import grpc
+import pytest
 from etcd3aio import _protobuf as etcd
 from magnetar.common.errors import MetadataError
 from magnetar.common.metadata.etcd_connection import EtcdRefusal
-from magnetar.common.metadata.etcd_reads import UNDER_WAY_MAX, EtcdReads
-from magnetar.common.metadata.store import TXN_OPS_MAX, Versioned
+from magnetar.common.metadata.etcd_reads import LISTED_MAX, UNDER_WAY_MAX, EtcdReads
+from magnetar.common.metadata.store import TXN_OPS_MAX, Listing, Versioned
+
+REVISION = 70
 
 
 class Server:
@@ -22,6 +25,7 @@ class Server:
         self.absent: set[str] = set()
         self.refused: set[str] = set()
         self.away = False
+        self.listed = 3
 
     async def call(self, operation: str, request: Any) -> Any:
         together = isinstance(request, etcd.TxnRequest)
@@ -33,16 +37,23 @@ class Server:
             raise MetadataError(f"away: {operation}")
         if self.refused & set(keys):
             raise EtcdRefusal(f"refused: {operation}", grpc.StatusCode.PERMISSION_DENIED)
-        answers = [self._range(key) for key in keys]
+        answers = [self._range(each) for each in ranges]
         if not together:
+            answers[0].header.revision = REVISION
             return answers[0]
-        return etcd.TxnResponse(responses=[etcd.ResponseOp(response_range=each) for each in answers])
+        found = etcd.TxnResponse(responses=[etcd.ResponseOp(response_range=each) for each in answers])
+        found.header.revision = REVISION
+        return found
 
-    def _range(self, key: str) -> Any:
+    def _range(self, asked: Any) -> Any:
+        key = asked.key.decode()
         if key in self.absent:
             return etcd.RangeResponse()
-        pair = etcd.RangeResponse().kvs.add(key=key.encode(), value=key.encode(), mod_revision=7)
-        return etcd.RangeResponse(kvs=[pair])
+        names = [f"{key}{number}" for number in range(self.listed)] if asked.range_end else [key]
+        answer = etcd.RangeResponse(more=len(names) > LISTED_MAX)
+        for name in names[:LISTED_MAX]:
+            answer.kvs.add(key=name.encode(), value=name.encode(), mod_revision=7)
+        return answer
 
 
 async def asked(server: Server, keys: list[str]) -> list[Any]:
@@ -119,5 +130,24 @@ def test_a_cancelled_reader_disturbs_no_other() -> None:
         results = await asyncio.gather(*tasks, return_exceptions=True)
         gone = {number for number, each in enumerate(results) if isinstance(each, BaseException)}
         assert gone == {0, 5, 6}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("before", [0, UNDER_WAY_MAX + 1])
+def test_short_listings_are_read_with_keys_and_long_ones_are_left_to_pages(before: int) -> None:
+    async def main() -> None:
+        server = Server()
+        reads = EtcdReads(server.call)
+        keys = [asyncio.ensure_future(reads.get(f"key-{number}")) for number in range(before)]
+        short = asyncio.ensure_future(reads.children("short/"))
+        await asyncio.sleep(0)
+        server.go.set()
+        names = ["short/0", "short/1", "short/2"]
+        assert await short == Listing(REVISION, [Versioned(name, name.encode(), 7) for name in names])
+        await asyncio.gather(*keys)
+        assert len(server.requests) == min(before, UNDER_WAY_MAX) + 1
+        server.listed = LISTED_MAX + 1
+        assert await reads.children("long/") is None
 
     asyncio.run(main())

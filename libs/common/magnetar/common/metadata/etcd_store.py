@@ -8,6 +8,7 @@ page.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any, Final
@@ -25,6 +26,7 @@ from magnetar.common.metadata.etcd_connection import (
 from magnetar.common.metadata.etcd_reads import EtcdReads, versioned
 from magnetar.common.metadata.etcd_session import EtcdSession
 from magnetar.common.metadata.etcd_watch import EtcdWatch, prefix_range
+from magnetar.common.metadata.etcd_writes import EtcdWrites
 from magnetar.common.metadata.store import (
     ANY_VERSION,
     Delete,
@@ -61,6 +63,7 @@ class EtcdMetadataStore:
         self._sessions: set[EtcdSession] = set()
         self._revision = 0
         self._reads = EtcdReads(self._range)
+        self._writes = EtcdWrites(self._transaction)
         self._closed = False
 
     @staticmethod
@@ -93,6 +96,10 @@ class EtcdMetadataStore:
     async def children(self, prefix: str) -> Listing:
         """Reads pages at one revision; starts again if that revision is compacted meanwhile."""
         await self._ready()
+        with contextlib.suppress(EtcdRefusal):  # larger than what is received at once: pages are smaller
+            found = await self._reads.children(prefix)
+            if found is not None:
+                return found
         for _ in range(_LISTING_ATTEMPTS - 1):
             try:
                 return await self._list(prefix)
@@ -109,12 +116,17 @@ class EtcdMetadataStore:
 
     async def commit(self, ops: Sequence[Op]) -> int:
         """Commits at most TXN_BYTES_MAX bytes; raises ValueError above."""
-        return await self.commit_with_lease(ops, 0)
+        check_ops(ops, has_session=False)
+        await self._ready()
+        return await self._writes.commit(ops)
 
     async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int:
-        """Commits like `commit`; ephemeral keys are bound to the lease, 0 for none."""
-        check_ops(ops, has_session=lease != 0)
+        """Commits like `commit`; ephemeral keys are bound to the lease."""
+        check_ops(ops, has_session=True)
         await self._ready()
+        return await self._transaction(ops, lease)
+
+    async def _transaction(self, ops: Sequence[Op], lease: int = 0) -> int:
         guards = [op for op in ops if op.expected_version != ANY_VERSION]
         request = etcd.TxnRequest(
             compare=[_compare(op) for op in guards],

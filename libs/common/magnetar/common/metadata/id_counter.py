@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from magnetar.common.errors import MetadataError, VersionMismatch
-from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, Check, MetadataStore, Op, Put
+from magnetar.common.metadata.joint_transaction import JointTransaction
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, MetadataStore, Op, Put
 from magnetar.common.metadata.values import Counter, decode, encode
 
 OpsFor = Callable[[int], Sequence[Op]]
@@ -32,52 +33,6 @@ class _Request:
         self.done: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         self.alone = False
         """Whether it is to be committed alone, because a transaction with others failed."""
-
-
-class _Transaction:
-    """Requests that are committed together, and their operations."""
-
-    __slots__ = ("_checked", "_written", "first_id", "firsts", "next_id", "ops", "requests")
-
-    def __init__(self, first_id: int) -> None:
-        self.first_id = self.next_id = first_id
-        self.requests: list[_Request] = []
-        self.firsts: list[int] = []
-        self.ops: list[Op] = []
-        self._written: set[str] = set()
-        self._checked: dict[str, int] = {}
-
-    def add(self, request: _Request) -> bool:
-        """Adds a request; returns whether it fits. Raises what its `ops_for` raises."""
-        if self.requests and (request.alone or self.requests[0].alone):
-            return False
-        ops = list(request.ops_for(self.next_id))
-        checks = {op.key: op.expected_version for op in ops if isinstance(op, Check)}
-        written = [op.key for op in ops if not isinstance(op, Check)]
-        if self.requests:
-            ops = [
-                op
-                for op in ops
-                if not (isinstance(op, Check) and self._checked.get(op.key) == op.expected_version)
-            ]
-            if len(self.ops) + len(ops) >= TXN_OPS_MAX or self._clashes(checks, written):
-                return False
-        self.requests.append(request)
-        self.firsts.append(self.next_id)
-        self.next_id += request.ids
-        self.ops += ops
-        self._written.update(written)
-        self._checked.update(checks)
-        return True
-
-    def _clashes(self, checks: dict[str, int], written: Sequence[str]) -> bool:
-        """Whether a request writes what another one reads or writes, or the reverse."""
-        if any(key in self._written or key in self._checked for key in written):
-            return True
-        return any(
-            key in self._written or self._checked.get(key, version) != version
-            for key, version in checks.items()
-        )
 
 
 class IdCounter:
@@ -127,25 +82,28 @@ class IdCounter:
             self._waiting.clear()
             return
         self._known = None
-        transaction = self._taken(next_id)
-        if not transaction.requests:
+        requests, ops = self._taken(next_id)
+        if not requests:
             return
-        counter = Put(self._key, encode(Counter(next=transaction.next_id)), version)
+        after = next_id + sum(request.ids for request in requests)
         try:
-            revision = await self._metadata.commit([counter, *transaction.ops])
+            revision = await self._metadata.commit(
+                [Put(self._key, encode(Counter(next=after)), version), *ops]
+            )
         except (VersionMismatch, ValueError) as error:
-            self._refused(transaction, error)
+            self._refused(requests, error)
         except MetadataError as error:
-            _fail(transaction.requests, error)
+            _fail(requests, error)
         except BaseException:
-            for request in transaction.requests:
+            for request in requests:
                 request.done.cancel()
             raise
         else:
-            self._known = transaction.next_id, revision
-            for request, first in zip(transaction.requests, transaction.firsts, strict=True):
+            self._known = after, revision
+            for request in requests:
                 if not request.done.done():
-                    request.done.set_result((first, revision))
+                    request.done.set_result((next_id, revision))
+                next_id += request.ids
 
     async def _read(self) -> tuple[int, int]:
         found = await self._metadata.get(self._key)
@@ -153,30 +111,36 @@ class IdCounter:
             return FIRST_ID, ABSENT
         return decode(Counter, found.value).next, found.version
 
-    def _taken(self, next_id: int) -> _Transaction:
-        """Takes as many waiting requests as fit in a transaction."""
-        transaction = _Transaction(next_id)
+    def _taken(self, next_id: int) -> tuple[list[_Request], list[Op]]:
+        """Takes as many waiting requests as fit in a transaction with the counter."""
+        requests: list[_Request] = []
+        transaction = JointTransaction(TXN_OPS_MAX - 1)
         while self._waiting:
             request = self._waiting[0]
             if not request.done.done():  # its caller may have been cancelled
+                if requests and (request.alone or requests[0].alone):
+                    break
                 try:
-                    if not transaction.add(request):
+                    if not transaction.add(request.ops_for(next_id)):
                         break
                 except Exception as error:
                     request.done.set_exception(error)
+                else:
+                    requests.append(request)
+                    next_id += request.ids
             self._waiting.popleft()
-        return transaction
+        return requests, transaction.ops
 
-    def _refused(self, transaction: _Transaction, error: VersionMismatch | ValueError) -> None:
+    def _refused(self, requests: list[_Request], error: VersionMismatch | ValueError) -> None:
         """Repeats the requests of a transaction that the store refused, or fails the only one."""
         if not isinstance(error, VersionMismatch) or error.key != self._key:
-            if len(transaction.requests) == 1:
-                _fail(transaction.requests, error)
+            if len(requests) == 1:
+                _fail(requests, error)
                 return
             # Committing each by itself shows which of them it was.
-            for request in transaction.requests:
+            for request in requests:
                 request.alone = True
-        self._waiting.extendleft(reversed(transaction.requests))
+        self._waiting.extendleft(reversed(requests))
 
 
 def _fail(requests: Iterable[_Request], error: Exception) -> None:
