@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from magnetar.bookie.bookie_core import BookieCore
 from magnetar.common.errors import UnknownOutcome, VersionMismatch
+from magnetar.common.metadata import id_counter
 from magnetar.common.metadata.store import ABSENT, ANY_VERSION, Put
 from magnetar.common.metadata.values import LedgerMetadata, decode
 from magnetar.ledger import ledger_catalog
@@ -66,6 +67,7 @@ def an_id_is_taken_without_compare_and_set(patch: Patch) -> None:
         unguarded = version == ABSENT or key == KEYS.ledger_id_counter
         return Put(key, value, ANY_VERSION if unguarded else version)
 
+    patch.setattr(id_counter, "Put", mutant)
     patch.setattr(ledger_catalog, "Put", mutant)
 
 

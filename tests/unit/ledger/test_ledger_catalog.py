@@ -29,11 +29,11 @@ def test_an_id_that_another_process_took_and_gave_up_meanwhile_is_not_given_agai
         stores = [SimMetadataStore(server, random.Random(number)) for number in range(2)]
         one, other = (LedgerCatalog(store, KEYS, SimClock(loop), random.Random(7)) for store in stores)
         first = await created(one)
-        get, given = stores[0].get, [first.id]
+        get, given = stores[0].get, [first.id, (await created(other)).id]
 
         async def get_then_stand_still(key: str) -> Versioned | None:
             found = await get(key)
-            if key == KEYS.ledger_id_counter and len(given) < 4:
+            if key == KEYS.ledger_id_counter and len(given) < 5:
                 ref = await created(other)
                 await other.delete(ref, ())
                 given.append(ref.id)

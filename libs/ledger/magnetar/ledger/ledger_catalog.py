@@ -1,40 +1,36 @@
 """The catalog of ledgers: ids and metadata, the same for local ledgers and ledgers on bookies.
 
 Ids come from one counter by compare-and-set. A ledger is created and closed by one transaction each, which
-may include the owner's operations. A write of unknown outcome is never repeated blindly: the ledger's own
-key, read again, shows the outcome of the whole transaction.
+may include the owner's operations, and those of ledgers that are created at the same time. A write of unknown
+outcome is never repeated blindly: the ledger's own key, read again, shows the outcome of the whole
+transaction.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from magnetar.common.errors import NoSuchLedger, UnknownOutcome, VersionMismatch
+from magnetar.common.metadata.id_counter import IdCounter
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import ABSENT, Delete, MetadataStore, Op, Put, Versioned
-from magnetar.common.metadata.values import Counter, LedgerMetadata, decode, encode
+from magnetar.common.metadata.values import LedgerMetadata, decode, encode
 from magnetar.common.runtime.clock import Clock
 from magnetar.ledger.ledger_store import ClosedLedger, LedgerRef
-
-FIRST_LEDGER_ID: Final = 1
-"""The id of the first ledger of an instance; 0 means 'none' in some metadata values."""
 
 
 class LedgerCatalog:
     """Creates, finds, closes and deletes ledgers in metadata."""
 
-    __slots__ = ("_clock", "_creating", "_keys", "_metadata", "_rng")
+    __slots__ = ("_clock", "_ids", "_keys", "_metadata", "_rng")
 
     def __init__(self, metadata: MetadataStore, keys: Keys, clock: Clock, rng: random.Random) -> None:
         self._metadata = metadata
         self._keys = keys
         self._clock = clock
         self._rng = rng
-        # Concurrent creations in one process would only make each other's compare-and-set fail.
-        self._creating = asyncio.Lock()
+        self._ids = IdCounter(metadata, keys.ledger_id_counter)
 
     async def create(
         self, value: LedgerMetadata, with_ops: Callable[[LedgerRef], Sequence[Op]] | None
@@ -44,35 +40,31 @@ class LedgerCatalog:
         Raises VersionMismatch, without creating a ledger, if a guard of `with_ops` fails; UnknownOutcome if
         it was not created after all.
         """
-        async with self._creating:
-            while True:
-                counter = await self._metadata.get(self._keys.ledger_id_counter)
-                if counter is None:
-                    ledger_id, version = FIRST_LEDGER_ID, ABSENT
-                else:
-                    ledger_id, version = decode(Counter, counter.value).next, counter.version
-                ref = LedgerRef(ledger_id, self._rng.getrandbits(64))
-                value.state = LedgerMetadata.OPEN
-                value.created_ms = self._clock.wall_ms()
-                value.ref.id, value.ref.key = ref.id, ref.key
-                key, data = self._keys.ledger(ref.id), encode(value)
-                ops: list[Op] = [
-                    Put(self._keys.ledger_id_counter, encode(Counter(next=ledger_id + 1)), version),
-                    Put(key, data, ABSENT),
-                    *(with_ops(ref) if with_ops is not None else ()),
-                ]
-                try:
-                    revision = await self._metadata.commit(ops)
-                except VersionMismatch as error:
-                    if error.key == self._keys.ledger_id_counter:
-                        continue
-                    raise
-                except UnknownOutcome:
-                    found = await self.find(ref)
-                    if found is None:
-                        raise
-                    revision = found[0].version
-                return ref, Versioned(key, data, revision)
+        ref_key = self._rng.getrandbits(64)
+
+        ref: LedgerRef | None = None
+        put: Put | None = None
+
+        def ops_for(ledger_id: int) -> Sequence[Op]:
+            nonlocal ref, put
+            ref = LedgerRef(ledger_id, ref_key)
+            value.state = LedgerMetadata.OPEN
+            value.created_ms = self._clock.wall_ms()
+            value.ref.id, value.ref.key = ref.id, ref.key
+            put = Put(self._keys.ledger(ledger_id), encode(value), ABSENT)
+            return [put, *(with_ops(ref) if with_ops is not None else ())]
+
+        try:
+            _, revision = await self._ids.commit(ops_for)
+        except UnknownOutcome:
+            assert ref is not None
+            found = await self.find(ref)
+            if found is None:
+                raise
+            revision = found[0].version
+        assert ref is not None
+        assert put is not None
+        return ref, Versioned(put.key, put.value, revision)
 
     async def find(self, ref: LedgerRef) -> tuple[Versioned, LedgerMetadata] | None:
         """Returns a ledger's metadata; None if it does not exist or exists under another key."""

@@ -89,6 +89,23 @@ def test_a_transaction_larger_than_etcd_takes_is_refused_before_it_is_sent(etcd:
     with_store([etcd.endpoint], scenario)
 
 
+def test_reads_that_come_together_see_what_was_written_before_them(etcd: EtcdServer) -> None:
+    async def scenario(store: EtcdMetadataStore) -> None:
+        large = b"x" * (VALUE_BYTES_MAX - 1000)
+        keys = [f"/together/{number}" for number in range(200)]
+        for key in keys[::20]:
+            await store.put(key, large)  # together more than an answer may have
+        versions = {key: await store.put(key, key.encode()) for key in keys if key not in keys[::20]}
+        found = await asyncio.gather(*(store.get(key) for key in [*keys, "/together/none"]))
+        assert found.pop() is None
+        for key, each in zip(keys, found, strict=True):
+            assert each is not None
+            assert each.value == (key.encode() if key in versions else large)
+            assert each.version == versions.get(key, each.version)
+
+    with_store([etcd.endpoint], scenario)
+
+
 def test_a_listing_larger_than_one_answer_is_whole_and_so_is_a_watch(etcd: EtcdServer) -> None:
     """12 values of 1 MiB: more than a message holds."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -51,7 +50,7 @@ def test_two_who_make_the_same_topics_at_once_both_succeed() -> None:
 
         other = topic.ctx
         process.metadata.commit = late  # type: ignore[method-assign]
-        await create_managed_ledgers(replace(topic.ctx, creating=asyncio.Lock()), NAMES[:3])
+        await create_managed_ledgers(replace(topic.ctx), NAMES[:3])
         assert len(await list_managed_ledgers(topic.ctx)) == 4
 
     simulated(scenario)

@@ -8,6 +8,7 @@ page.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,9 +17,16 @@ import grpc
 from etcd3aio import _protobuf as etcd
 from magnetar.common.errors import MetadataError, VersionMismatch
 from magnetar.common.metadata.etcd_access import EtcdAccess
-from magnetar.common.metadata.etcd_connection import REQUEST_TIMEOUT_S, EtcdConnection, EtcdRefusal
+from magnetar.common.metadata.etcd_connection import (
+    REQUEST_TIMEOUT_S,
+    EtcdConnection,
+    EtcdEndpoint,
+    EtcdRefusal,
+)
+from magnetar.common.metadata.etcd_reads import EtcdReads, versioned
 from magnetar.common.metadata.etcd_session import EtcdSession
 from magnetar.common.metadata.etcd_watch import EtcdWatch, prefix_range
+from magnetar.common.metadata.etcd_writes import EtcdWrites
 from magnetar.common.metadata.store import (
     ANY_VERSION,
     Delete,
@@ -54,6 +62,8 @@ class EtcdMetadataStore:
         self._starting: set[asyncio.Future[None]] = set()
         self._sessions: set[EtcdSession] = set()
         self._revision = 0
+        self._reads = EtcdReads(self._range)
+        self._writes = EtcdWrites(self._transaction)
         self._closed = False
 
     @staticmethod
@@ -81,12 +91,15 @@ class EtcdMetadataStore:
 
     async def get(self, key: str) -> Versioned | None:
         await self._ready()
-        answer = await self._range(f"read {key!r}", etcd.RangeRequest(key=key.encode()))
-        return _versioned(answer.kvs[0]) if answer.kvs else None
+        return await self._reads.get(key)
 
     async def children(self, prefix: str) -> Listing:
         """Reads pages at one revision; starts again if that revision is compacted meanwhile."""
         await self._ready()
+        with contextlib.suppress(EtcdRefusal):  # larger than what is received at once: pages are smaller
+            found = await self._reads.children(prefix)
+            if found is not None:
+                return found
         for _ in range(_LISTING_ATTEMPTS - 1):
             try:
                 return await self._list(prefix)
@@ -103,12 +116,17 @@ class EtcdMetadataStore:
 
     async def commit(self, ops: Sequence[Op]) -> int:
         """Commits at most TXN_BYTES_MAX bytes; raises ValueError above."""
-        return await self.commit_with_lease(ops, 0)
+        check_ops(ops, has_session=False)
+        await self._ready()
+        return await self._writes.commit(ops)
 
     async def commit_with_lease(self, ops: Sequence[Op], lease: int) -> int:
-        """Commits like `commit`; ephemeral keys are bound to the lease, 0 for none."""
-        check_ops(ops, has_session=lease != 0)
+        """Commits like `commit`; ephemeral keys are bound to the lease."""
+        check_ops(ops, has_session=True)
         await self._ready()
+        return await self._transaction(ops, lease)
+
+    async def _transaction(self, ops: Sequence[Op], lease: int = 0) -> int:
         guards = [op for op in ops if op.expected_version != ANY_VERSION]
         request = etcd.TxnRequest(
             compare=[_compare(op) for op in guards],
@@ -125,7 +143,7 @@ class EtcdMetadataStore:
             )
         first = ops[0].key if ops else ""
         answer = await self._connection.write(
-            f"commit {len(ops)} operations from {first!r}", lambda endpoint: endpoint.kv.Txn, request
+            f"commit {len(ops)} operations from {first!r}", _txn_call, request
         )
         self._saw(answer)
         if not answer.succeeded:
@@ -221,8 +239,10 @@ class EtcdMetadataStore:
             )
 
     async def _range(self, operation: str, request: Any) -> Any:
+        """Reads by a RangeRequest, or by a TxnRequest of ranges alone."""
         known = self._revision
-        answer = await self._connection.read(operation, lambda endpoint: endpoint.kv.Range, request)
+        method = _txn_call if isinstance(request, etcd.TxnRequest) else _range_call
+        answer = await self._connection.read(operation, method, request)
         # Reads are linearizable: no later read returns an earlier state, whichever member answers.
         if answer.header.revision < known:
             self._went_back(known, answer.header.revision)
@@ -252,7 +272,7 @@ class EtcdMetadataStore:
                 limit = max(limit // 8, 1)  # the page was larger than what is received at once
                 continue
             revision = revision or page.header.revision
-            items.extend(map(_versioned, page.kvs))
+            items.extend(map(versioned, page.kvs))
             if not page.more:
                 return Listing(revision, items)
             key = page.kvs[-1].key + b"\0"
@@ -267,8 +287,12 @@ class EtcdMetadataStore:
             task.cancel()
 
 
-def _versioned(pair: Any) -> Versioned:
-    return Versioned(pair.key.decode(), pair.value, pair.mod_revision)
+def _range_call(endpoint: EtcdEndpoint) -> Any:
+    return endpoint.kv.Range
+
+
+def _txn_call(endpoint: EtcdEndpoint) -> Any:
+    return endpoint.kv.Txn
 
 
 def _compare(op: Op) -> Any:

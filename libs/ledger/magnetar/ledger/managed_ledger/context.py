@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from magnetar.common.errors import StorageError
+from magnetar.common.metadata.id_counter import IdCounter
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import Check, MetadataStore
 from magnetar.common.naming.position import Position
@@ -66,13 +66,16 @@ class ManagedLedgerContext:
     cache: EntryCache
     cold: ColdStore | None = None
     """Objects of offloaded ledgers; None if this process cannot read them."""
-    creating: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Lock held while a topic head is created, because creation ids come from one counter."""
+    creation_ids: IdCounter = field(init=False)
+    """Gives each new topic head its creation id."""
     write_samples: WriteSamples = field(default_factory=WriteSamples)
     restored: Restored = field(default_factory=Restored)
     pages: PageCache = field(default_factory=PageCache)
     """Pages of compacted views that were read last."""
     _persisting: dict[Persistence, ManagedLedgerContext] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.creation_ids = IdCounter(self.metadata, self.keys.creation_id_counter)
 
     def persisting_as(self, persistence: Persistence | None) -> ManagedLedgerContext:
         """Returns this context with other replication settings; topics with equal settings share it."""
@@ -83,6 +86,7 @@ class ManagedLedgerContext:
             if len(self._persisting) >= _PERSISTENCES_MAX:
                 self._persisting.clear()
             found = self._persisting[persistence] = replace(self, config=self._config_for(persistence))
+            found.creation_ids = self.creation_ids
         return found
 
     def _config_for(self, persistence: Persistence) -> ManagedLedgerConfig:

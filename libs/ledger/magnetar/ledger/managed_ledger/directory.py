@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from magnetar.common.errors import MagnetarError, MetadataError, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.keys import delete_topic_intent_id
-from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, Delete, Op, Put
-from magnetar.common.metadata.values import CompactedView, Counter, Intent, TopicHead, decode, encode
+from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, Check, Delete, Op, Put
+from magnetar.common.metadata.values import CompactedView, Intent, TopicHead, decode, encode
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.topic_name import PERSISTENT, TopicName
 from magnetar.common.obs.logs import get_logger
@@ -47,27 +48,27 @@ async def _create_some(
         missing = [key for key in keys if await ctx.metadata.get(key) is None]
         if not missing:
             return
-        # Creation ids come from one counter: together these need as many compare-and-sets as a single one.
-        async with ctx.creating:
-            counter_key = ctx.keys.creation_id_counter
-            counter = await ctx.metadata.get(counter_key)
-            first_id = 1 if counter is None else decode(Counter, counter.value).next
-            next_id = Counter(next=first_id + len(missing))
-            ops: list[Op] = [
-                Put(counter_key, encode(next_id), ABSENT if counter is None else counter.version)
-            ]
-            ops += await guards()
-            for offset, key in enumerate(missing):
-                head = TopicHead(
-                    creation_id=first_id + offset, properties=properties, created_ms=ctx.clock.wall_ms()
-                )
-                ops.append(Put(key, encode(head), ABSENT))
-            try:
-                await ctx.metadata.commit(ops)
-            except (VersionMismatch, UnknownOutcome):
-                continue
-            return
+        put_heads = partial(_new_heads, missing, await guards(), properties, ctx.clock.wall_ms())
+        try:
+            await ctx.creation_ids.commit(put_heads, len(missing))
+        except (VersionMismatch, UnknownOutcome):
+            continue
+        return
     raise MetadataError(f"topics {names[0]} and so on are being made by others as well; try again")
+
+
+def _new_heads(
+    keys: Sequence[str],
+    checks: Sequence[Check],
+    properties: Mapping[str, str],
+    created_ms: int,
+    first_id: int,
+) -> Sequence[Op]:
+    heads = [
+        TopicHead(creation_id=creation_id, properties=properties, created_ms=created_ms)
+        for creation_id in range(first_id, first_id + len(keys))
+    ]
+    return [*(Put(key, encode(head), ABSENT) for key, head in zip(keys, heads, strict=True)), *checks]
 
 
 async def delete_managed_ledger(ctx: ManagedLedgerContext, name: str, with_it: Sequence[Op] = ()) -> None:

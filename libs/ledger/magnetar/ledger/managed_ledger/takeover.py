@@ -20,8 +20,8 @@ from magnetar.common.errors import (
     UnknownOutcome,
     VersionMismatch,
 )
-from magnetar.common.metadata.store import ABSENT, Op, Put, Versioned
-from magnetar.common.metadata.values import Counter, TopicHead, TopicLedger, decode, encode
+from magnetar.common.metadata.store import ABSENT, Op, Put
+from magnetar.common.metadata.values import TopicHead, TopicLedger, decode, encode
 from magnetar.common.naming.position import Position
 from magnetar.common.naming.topic_name import TopicName
 from magnetar.common.obs.logs import get_logger
@@ -78,9 +78,9 @@ async def take_over(
     Raises errors of the guards, TopicNotFound, OwnershipLost if another owner took over meanwhile,
     CursorLedgerMissing, DataCorruption, and errors of storage and metadata; a retry is safe.
     """
-    head = await _claim(ctx, name, create=create, properties=properties, guards=guards)
+    head, created = await _claim(ctx, name, create=create, properties=properties, guards=guards)
     value = head.decode()
-    spans = await _closed_ledgers(ctx, value.creation_id)
+    spans = LedgerSpans() if created else await _closed_ledgers(ctx, value.creation_id)
     refs = [read_ref(ref) for ref in value.open_ledgers]
     if len(refs) == 2 and await _is_cut_off(ctx, name, value, spans, *refs):
         log.warning(
@@ -125,8 +125,8 @@ async def take_over(
 
 async def _claim(
     ctx: ManagedLedgerContext, name: str, *, create: bool, properties: dict[str, str], guards: Guards
-) -> TopicHeadKey:
-    """Raises the owner epoch, or creates the head."""
+) -> tuple[TopicHeadKey, bool]:
+    """Raises the owner epoch, or creates the head; returns whether this created it."""
     key = ctx.keys.topic_head(TopicName.parse(name))
     for _ in range(_ATTEMPTS_MAX):
         found = await ctx.metadata.get(key)
@@ -134,13 +134,12 @@ async def _claim(
             raise TopicNotFound(f"topic {name} does not exist")
         try:
             if found is None:
-                # Concurrent creations in one process would only make each other's compare-and-set fail.
-                async with ctx.creating:
-                    return await _create(ctx, key, properties, guards)
+                return await _create(ctx, key, properties, guards), True
             value = decode(TopicHead, found.value)
             value.owner_epoch += 1
             data = encode(value)
-            return TopicHeadKey(ctx.metadata, key, data, await ctx.metadata.put(key, data, found.version))
+            version = await ctx.metadata.put(key, data, found.version)
+            return TopicHeadKey(ctx.metadata, key, data, version), False
         except (VersionMismatch, UnknownOutcome) as error:
             log.info("taking a topic over again", topic=name, error=str(error))
     raise OwnershipLost(f"topic {name} is being taken over by others as well")
@@ -149,21 +148,15 @@ async def _claim(
 async def _create(
     ctx: ManagedLedgerContext, key: str, properties: dict[str, str], guards: Guards
 ) -> TopicHeadKey:
-    counter_key = ctx.keys.creation_id_counter
-    counter = await ctx.metadata.get(counter_key) or Versioned(counter_key, b"", ABSENT)
-    creation_id = decode(Counter, counter.value).next if counter.version != ABSENT else 1
-    value = TopicHead(
-        owner_epoch=1, creation_id=creation_id, properties=properties, created_ms=ctx.clock.wall_ms()
-    )
-    data = encode(value)
-    version = await ctx.metadata.commit(
-        [
-            Put(counter_key, encode(Counter(next=creation_id + 1)), counter.version),
-            Put(key, data, ABSENT),
-            *await guards(),
-        ]
-    )
-    return TopicHeadKey(ctx.metadata, key, data, version)
+    checks = await guards()
+    value = TopicHead(owner_epoch=1, properties=properties, created_ms=ctx.clock.wall_ms())
+
+    def ops_for(creation_id: int) -> Sequence[Op]:
+        value.creation_id = creation_id
+        return [Put(key, encode(value), ABSENT), *checks]
+
+    _, version = await ctx.creation_ids.commit(ops_for)
+    return TopicHeadKey(ctx.metadata, key, encode(value), version)
 
 
 async def _closed_ledgers(ctx: ManagedLedgerContext, creation_id: int) -> LedgerSpans:

@@ -80,12 +80,13 @@ def choose_ensemble(
     if len(candidates) < striping.ensemble_size:
         return None
     racks = {each.bookie_id: each.rack for each in candidates}
+    wanted = min(racks_min, striping.write_quorum, len(set(racks.values())))
     best: list[str] = []
     for _ in range(TRIES):
         chosen = _choose_once(candidates, striping, rng)
         if not best or racks_of(chosen, striping, racks) > racks_of(best, striping, racks):
             best = chosen
-        if racks_of(best, striping, racks) >= min(racks_min, striping.write_quorum):
+        if racks_of(best, striping, racks) >= wanted:
             break
     return best
 

@@ -1,0 +1,124 @@
+"""Transactions that wait for others and share one request to etcd.
+
+A request costs a process and etcd more than what it writes: a broker that takes over a thousand topics
+writes a thousand keys. The first transactions are sent at once. While as many are under way as
+`UNDER_WAY_MAX`, later ones wait, and the next request has all of them that do not touch each other's keys.
+Each still stands for itself: when a guard of one fails, the others are committed without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from magnetar.common.errors import MetadataError, VersionMismatch
+from magnetar.common.metadata.etcd_connection import EtcdRefusal
+from magnetar.common.metadata.joint_transaction import JointTransaction
+from magnetar.common.metadata.store import Op, Put
+
+UNDER_WAY_MAX: Final = 4
+"""Requests at a time."""
+
+BYTES_MAX: Final = 256 << 10
+"""Bytes of values from which on no more transactions join a request."""
+
+Commit = Callable[[Sequence[Op]], Awaitable[int]]
+"""Sends one transaction; see MetadataStore.commit."""
+
+
+class _Request:
+    __slots__ = ("alone", "byte_length", "done", "ops")
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        self.ops = ops
+        self.byte_length = sum(len(op.value) for op in ops if isinstance(op, Put))
+        self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.alone = False
+        """Whether it is to be committed alone, because a request with others was refused."""
+
+
+class EtcdWrites:
+    """Commits transactions by `commit`; used on one event loop."""
+
+    __slots__ = ("_commit", "_tasks", "_under_way", "_waiting")
+
+    def __init__(self, commit: Commit) -> None:
+        self._commit = commit
+        self._under_way = 0
+        self._waiting: deque[_Request] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def commit(self, ops: Sequence[Op]) -> int:
+        """Commits all of `ops` or none; returns the revision. Raises as MetadataStore.commit."""
+        if self._under_way < UNDER_WAY_MAX:
+            self._under_way += 1
+            try:
+                return await self._commit(ops)
+            finally:
+                self._ended()
+        request = _Request(ops)
+        self._waiting.append(request)
+        return await request.done
+
+    def _ended(self) -> None:
+        self._under_way -= 1
+        if self._waiting and self._under_way < UNDER_WAY_MAX:
+            self._under_way += 1
+            task = asyncio.get_running_loop().create_task(self._commit_some(), name="commit to etcd")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _commit_some(self) -> None:
+        requests: list[_Request] = []
+        try:
+            transaction = self._taken(requests)
+            if requests:
+                revision = await self._commit(transaction.ops)
+                for request in requests:
+                    if not request.done.done():
+                        request.done.set_result(revision)
+        except (VersionMismatch, EtcdRefusal, ValueError) as error:
+            self._refused(requests, error)
+        except MetadataError as error:
+            _fail(requests, error)
+        except BaseException:
+            for request in requests:
+                request.done.cancel()
+            raise
+        finally:
+            self._ended()
+
+    def _taken(self, requests: list[_Request]) -> JointTransaction:
+        """Takes waiting requests, in order, as long as they fit."""
+        transaction = JointTransaction()
+        byte_length = 0
+        while self._waiting and byte_length < BYTES_MAX:
+            request = self._waiting[0]
+            if not request.done.done():  # its caller may have been cancelled
+                if requests and (request.alone or requests[0].alone):
+                    break
+                if not transaction.add(request.ops):
+                    break
+                requests.append(request)
+                byte_length += request.byte_length
+            self._waiting.popleft()
+        return transaction
+
+    def _refused(self, requests: list[_Request], error: VersionMismatch | EtcdRefusal | ValueError) -> None:
+        """Fails the request that etcd refused; of several, those whose guard it was, or each by itself."""
+        if len(requests) == 1:
+            _fail(requests, error)
+            return
+        for request in requests:
+            request.alone = not isinstance(error, VersionMismatch) or any(
+                op.key == error.key for op in request.ops
+            )
+        self._waiting.extendleft(reversed(requests))
+
+
+def _fail(requests: Sequence[_Request], error: Exception) -> None:
+    for request in requests:
+        if not request.done.done():
+            request.done.set_exception(error)
