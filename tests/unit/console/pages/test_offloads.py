@@ -58,7 +58,7 @@ def test_topics_where_a_job_failed_come_first_with_the_reason() -> None:
         page = (await browser.get("/offloads?namespace=acme/shop")).text
         assert "no such bucket" in page
         assert page.index(">orders</a>") < page.index(">a</a>")
-        assert "700 topics with closed ledgers read" in page
+        assert "Topics with closed ledgers that were read: 700." in page
         assert "after=persistent" in page
         assert "Choose a namespace" in (await browser.get("/offloads")).text
 
