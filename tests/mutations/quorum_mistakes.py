@@ -8,6 +8,7 @@ from tests.mutations.mistake import Mistake
 
 _LEDGER: Final = "libs/ledger/magnetar/ledger/"
 _QUORUM: Final = f"{_LEDGER}quorum/"
+_METADATA: Final = "libs/common/magnetar/common/metadata/"
 _UNIT: Final = "tests/unit/ledger/quorum/"
 _CHANGES: Final = (f"{_UNIT}test_ensemble_change.py",)
 _WRITER: Final = (f"{_UNIT}test_writer.py",)
@@ -196,10 +197,18 @@ RECOVERY: Final = (
     Mistake(
         "ids_are_taken_without_compare_and_set",
         "the counter of ledger ids goes back, and an id is given twice",
-        f"{_LEDGER}ledger_catalog.py",
-        "encode(Counter(next=ledger_id + 1)), version),",
-        "encode(Counter(next=ledger_id + 1))),",
+        f"{_METADATA}id_counter.py",
+        "encode(Counter(next=after)), version)",
+        "encode(Counter(next=after)))",
         ("tests/unit/ledger/test_ledger_catalog.py",),
+    ),
+    Mistake(
+        "joined_transactions_read_what_each_other_writes",
+        "two transactions that exclude each other are both committed",
+        f"{_METADATA}joint_transaction.py",
+        "if any(key in self._written or key in self._checked for key in written):",
+        "if any(key in self._written for key in written):",
+        ("tests/unit/common/metadata/test_joint_transactions.py",),
     ),
     Mistake(
         "recovery_does_not_say_that_it_began",
