@@ -39,6 +39,7 @@ TREE: Final = {
         "testing-your-code",
         "clients",
         "cli",
+        "coming-from",
         "admin",
         "spark",
         "schemas",

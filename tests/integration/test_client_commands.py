@@ -70,6 +70,27 @@ def test_only_shown_messages_of_a_batch_are_acknowledged(run: Run, client: pulsa
     assert [each["content"] for each in consumed(run, topic, 3)] == ["b", "c", "d"]
 
 
+class Order(pulsar.schema.Record):  # type: ignore[misc]
+    item = pulsar.schema.String()
+    count = pulsar.schema.Integer()
+
+
+@pytest.mark.parametrize("kind", [pulsar.schema.AvroSchema, pulsar.schema.JsonSchema])
+def test_content_is_decoded_by_the_topic_s_schema_when_asked(
+    run: Run, client: pulsar.Client, topic: str, kind: Any
+) -> None:
+    producer = client.create_producer(topic, schema=kind(Order))
+    for _ in range(3):
+        producer.send(Order(item="pen", count=3))
+    value = {"item": "pen", "count": 3}
+    (found,) = consumed(run, topic, 1, "--schema-type", "auto_consume")
+    assert found["value"] == value
+    shown = run("consume", topic, "-s", "cli", "-st", "auto_consume").stdout
+    assert json.loads(shown.partition("content:")[2]) == value
+    (raw,) = consumed(run, topic, 1)
+    assert "value" not in raw
+
+
 def test_partitioned_topics_and_patterns(run: Run, rest: Rest, namespace: str) -> None:
     topic = f"persistent://{namespace}/parted"
     rest.do("PUT", f"/persistent/{namespace}/parted/partitions", 3)

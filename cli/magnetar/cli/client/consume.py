@@ -12,6 +12,7 @@ import click
 from magnetar.cli.client.options import client_options, run_client
 from magnetar.cli.client.waiting import reports_waiting
 from magnetar.cli.message_output import facts_of, head_text, show_content, show_text
+from magnetar.cli.message_values import decoded_value
 from magnetar.cli.option_values import TOPIC, key_files
 from magnetar.cli.quantity_text import count_text
 
@@ -100,7 +101,14 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
     help="Action for messages that cannot be decrypted: fail shows the reason and does not acknowledge, "
     "discard acknowledges without showing, consume shows the ciphertext.",
 )
-@click.option("--schema-type", "-st", default="bytes", help="No effect: content is printed as it is stored.")
+@click.option(
+    "--schema-type",
+    "-st",
+    type=click.Choice(["bytes", "auto_consume"], case_sensitive=False),
+    default="bytes",
+    show_default=True,
+    help="auto_consume decodes content by the topic's schema; bytes prints it as it is stored.",
+)
 @client_options
 def consume(
     topic: str,
@@ -126,18 +134,27 @@ def consume(
     \b
     magnetar consume my-topic -s my-subscription -p Earliest -n 0
     magnetar consume 'public/default/orders-.*' --regex -s audit -t Shared --json
+    magnetar consume my-topic -s my-subscription -st auto_consume
     """
     keys = key_files(private_keys, "--encryption-private-key")
 
+    decodes = schema_type == "auto_consume"
+
     def show(message: Message) -> None:
+        value, decoded = decoded_value(message) if decodes and not message.unreadable else (None, None)
         if as_json:
-            print(json.dumps(facts_of(message, as_hex=as_hex, hide_content=hide_content)), flush=True)
+            facts = facts_of(message, as_hex=as_hex, hide_content=hide_content)
+            if value is not None and not hide_content:
+                facts["value"] = decoded
+            print(json.dumps(facts), flush=True)
         else:
-            _print(message, as_hex=as_hex, hide_content=hide_content, more=more)
+            _print(message, value, as_hex=as_hex, hide_content=hide_content, more=more)
 
     async def work(connected: Client, stopped: asyncio.Event) -> int:
         from magnetar.client.messages import MessageId
+        from magnetar.client.schemas.auto import AutoConsume
 
+        schema: Any = AutoConsume() if decodes else None
         with reports_waiting(lambda: f"still opening a consumer on {topic}"):
             consumer = await connected.subscribe(
                 re.compile(topic) if regex else topic,
@@ -149,6 +166,7 @@ def consume(
                 queue_size=min(queue_size, count) if count else queue_size,
                 read_key=(lambda name, _: keys.get(name)) if keys else None,
                 crypto_failure=crypto_failure,
+                schema=schema,
                 batch_index_ack=True,
             )
         if not consumer.topics:
@@ -198,8 +216,8 @@ async def _consume(
     return 0 if taken >= count else 130
 
 
-def _print(message: Message, *, as_hex: bool, hide_content: bool, more: bool) -> None:
-    """Print a message in pulsar-client's format, its content as raw bytes."""
+def _print(message: Message, value: str | None, *, as_hex: bool, hide_content: bool, more: bool) -> None:
+    """Print a message in pulsar-client's format, its content as raw bytes, or as `value` if there is one."""
     parts = head_text(message.key, message.properties)
     if message.encrypted is not None:
         parts.append(f"encrypted:[{', '.join(message.encrypted.keys)}]")
@@ -221,5 +239,6 @@ def _print(message: Message, *, as_hex: bool, hide_content: bool, more: bool) ->
         show_text(", ".join(parts))
     else:
         show_text(", ".join([*parts, "content:"]), end="")
-        show_content(message.data.hex().encode() if as_hex else message.data)
+        content = message.data if value is None else value.encode()
+        show_content(message.data.hex().encode() if as_hex else content)
     sys.stdout.flush()

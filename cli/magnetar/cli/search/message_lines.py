@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from magnetar.cli.message_output import printable
+from magnetar.cli.message_values import payload_text
 from magnetar.cli.search.option_types import id_text
 from magnetar.ledger.cold.search.condition import SearchedMessage
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_HEX_BYTES_MAX: Final = 64
 
 
 def message_line(message: SearchedMessage, chars: int, *, value: str | None = None, topic: str = "") -> str:
@@ -64,27 +63,5 @@ def _content(message: SearchedMessage, chars: int, value: str | None) -> str:
     return f"{text[:chars]}..." if chars and len(text) > chars else text
 
 
-def payload_text(payload: bytes) -> str:
-    """Returns content as text; in hexadecimal if it is no text."""
-    try:
-        return payload.decode()
-    except UnicodeDecodeError:
-        more = "..." if len(payload) > _HEX_BYTES_MAX else ""
-        return f"0x{payload[:_HEX_BYTES_MAX].hex()}{more}"
-
-
 def _one_line(text: str) -> str:
     return printable(text.replace("\n", " ").replace("\t", " "))
-
-
-def plain_value(value: Any) -> Any:
-    """Returns a decoded value as JSON has it, as far as it goes."""
-    if isinstance(value, bytes):
-        return payload_text(value)
-    if isinstance(value, Mapping):
-        return {str(name): plain_value(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_value(each) for each in value]
-    if hasattr(value, "key") and hasattr(value, "value"):
-        return {"key": plain_value(value.key), "value": plain_value(value.value)}
-    return value

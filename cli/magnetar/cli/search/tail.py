@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from magnetar.cli.client.options import client_options, run_client
 from magnetar.cli.client.waiting import reports_waiting
+from magnetar.cli.message_values import decoded_value
 from magnetar.cli.option_values import SECONDS, TOPIC
 from magnetar.cli.quantity_text import count_text
 from magnetar.cli.search.broker_messages import searched
-from magnetar.cli.search.message_lines import message_facts, message_line, plain_value
+from magnetar.cli.search.message_lines import message_facts, message_line
 from magnetar.cli.search.option_types import CHARS, HEX, MOMENT, message_options
 from magnetar.ledger.cold.search.condition import Condition
 
@@ -114,7 +115,7 @@ def tail(
         found = searched(message)
         if not condition.matches(found):
             return False
-        value, decoded = _value(message) if not found.unreadable else (None, None)
+        value, decoded = decoded_value(message) if not found.unreadable else (None, None)
         if text and text.encode() not in found.payload and text not in (value or ""):
             return False
         if as_json:
@@ -195,20 +196,3 @@ async def _tail(consumer: Consumer[Any], stopped: asyncio.Event, count: int, sec
     finally:
         stopping.cancel()
     return taken
-
-
-def _value(message: Message) -> tuple[str | None, Any]:
-    """Returns what the schema makes of the content, as text and as JSON has it; None for plain bytes."""
-    from magnetar.client.errors import ClientError
-
-    if message.is_null:
-        return None, None
-    try:
-        value = message.value
-    except ClientError:
-        return None, None
-    if isinstance(value, bytes | memoryview):
-        return None, None
-    plain = plain_value(value)
-    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, default=str)
-    return text, json.loads(json.dumps(plain, default=str))
