@@ -129,7 +129,7 @@ class Chaos:
 
 
 @pytest.mark.full
-@pytest.mark.seeds(1, full=9, nightly=24)
+@pytest.mark.seeds(1, full=5, nightly=24)
 def test_after_healing_everything_is_whole_again(seed: int) -> None:
     loop = SimLoop(seed, time_max_s=1_000_000)
 

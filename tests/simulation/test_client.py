@@ -151,6 +151,6 @@ def whole_run(seed: int) -> Callable[[VirtualNetwork], Awaitable[None]]:
     return scenario
 
 
-@pytest.mark.seeds(6, full=60, nightly=300)
+@pytest.mark.seeds(6, full=30, nightly=300)
 def test_every_message_is_stored_once_and_acknowledged_whatever_happens(seed: int) -> None:
     virtually(whole_run(seed), seed, Faults(), time_max_s=20_000)

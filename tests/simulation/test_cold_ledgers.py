@@ -9,7 +9,7 @@ from tests.simulation.power_loss import cut_everywhere
 
 
 @pytest.mark.full
-@pytest.mark.seeds(1, full=8, nightly=24)
+@pytest.mark.seeds(1, full=4, nightly=24)
 def test_an_offloaded_ledger_survives_a_power_loss_at_any_step(seed: int) -> None:
     workload = ColdWorkload(seed)
     report = cut_everywhere(workload, seed, every=10 if seed else 2)

@@ -165,7 +165,7 @@ MUTATIONS = [
 ]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(("mutation", "suite", "seeds"), MUTATIONS)
 def test_the_suite_catches(mutation: Mutation, suite: Suite, seeds: range, monkeypatch: Patch) -> None:
     assert_noticed(mutation, suite, seeds, monkeypatch)

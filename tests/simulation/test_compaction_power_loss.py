@@ -21,7 +21,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_plan, "SMALL_BYTES", 2_000)
 
 
-@pytest.mark.seeds(1, full=6, nightly=30)
+@pytest.mark.seeds(1, full=3, nightly=30)
 def test_a_view_survives_a_power_loss_at_any_write_sync_or_commit(seed: int) -> None:
     workload = CompactionWorkload(seed)
     report = cut_everywhere(workload, seed, every=10 if seed else 5)
@@ -29,7 +29,7 @@ def test_a_view_survives_a_power_loss_at_any_write_sync_or_commit(seed: int) -> 
     assert workload.runs > workload.failures
 
 
-@pytest.mark.seeds(1, full=6, nightly=30)
+@pytest.mark.seeds(1, full=3, nightly=30)
 def test_a_view_survives_lost_answers_and_a_power_loss(seed: int) -> None:
     workload = CompactionWorkload(seed, unknown_outcomes=True)
     report = cut_everywhere(workload, seed, every=8)

@@ -18,6 +18,6 @@ def test_a_flipped_bit_costs_at_most_the_entries_of_its_record(seed: int, clean_
         flip_and_check(remains, seed * FLIPS + flip)
 
 
-@pytest.mark.seeds(5, full=10)
+@pytest.mark.seeds(5)
 def test_blocks_of_another_life_of_a_file_are_never_taken_for_data(seed: int) -> None:
     plant_stale_blocks(remains_of(LedgerWorkload(seed, clean_end=False), seed), seed)

@@ -168,7 +168,7 @@ class Told:
         raise AssertionError("no record is lost")
 
 
-@pytest.mark.seeds(4, full=16)
+@pytest.mark.seeds(4, full=8)
 def test_the_index_is_true_and_cursors_stand_after_a_power_loss_at_any_moment(
     seed: int,
 ) -> None:

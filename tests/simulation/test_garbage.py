@@ -12,7 +12,7 @@ from tests.simulation.garbage_workload import GARBAGE, GarbageWorkload
 from tests.simulation.power_loss import cut_everywhere
 
 
-@pytest.mark.seeds(1, full=10, nightly=60)
+@pytest.mark.seeds(1, full=5, nightly=60)
 def test_every_promise_holds_when_the_power_goes_during_garbage_collection(seed: int) -> None:
     workload = GarbageWorkload(seed)
     report = cut_everywhere(workload, seed, every=12 if seed < 4 else 40)
@@ -26,7 +26,7 @@ def test_every_promise_holds_at_every_single_moment_of_garbage_collection(seed: 
     cut_everywhere(GarbageWorkload(seed), seed)
 
 
-@pytest.mark.seeds(1, full=10, nightly=60)
+@pytest.mark.seeds(1, full=5, nightly=60)
 def test_every_promise_holds_on_a_disk_that_fills_up(seed: int) -> None:
     workload = FullDiskWorkload(seed)
     report = cut_everywhere(workload, seed, every=12 if seed < 4 else 40)

@@ -13,7 +13,7 @@ SEEDS = 4
 """So many seeds are cut at every moment, the others at a sample of them."""
 
 
-@pytest.mark.seeds(1, full=24, nightly=120)
+@pytest.mark.seeds(1, full=12, nightly=120)
 def test_every_promise_holds_when_the_power_goes_at_any_write_sync_or_commit(seed: int) -> None:
     every = 1 if seed < SEEDS else 8
     report = cut_everywhere(LedgerWorkload(seed), seed, every=every)
@@ -29,7 +29,7 @@ def workload_with_sync_errors(seed: int) -> LedgerWorkload:
     return LedgerWorkload(seed, sync_error_at=errors)
 
 
-@pytest.mark.seeds(1, full=14, nightly=70)
+@pytest.mark.seeds(1, full=7, nightly=70)
 def test_every_promise_holds_when_syncs_fail_and_the_power_goes(seed: int) -> None:
     workload = workload_with_sync_errors(seed)
     cut_everywhere(workload, seed, every=1 if seed < SEEDS else 8)

@@ -8,7 +8,7 @@ from tests.simulation.power_loss import cut_everywhere
 from tests.simulation.transaction_workload import TransactionWorkload
 
 
-@pytest.mark.seeds(2, full=12, nightly=60)
+@pytest.mark.seeds(2, full=6, nightly=60)
 def test_transactions_survive_a_power_loss_at_any_write_sync_or_commit(seed: int) -> None:
     workload = TransactionWorkload(seed)
     report = cut_everywhere(workload, seed, every=3)

@@ -38,12 +38,12 @@ def test_every_promise_of_transactions_holds_in_a_few_runs(seed: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.seeds(900, nightly=2_000)
+@pytest.mark.seeds(400, nightly=2_000)
 def test_every_promise_of_transactions_holds_over_one_log(seed: int) -> None:
     run_transactions(seed, LOG)
 
 
-@pytest.mark.seeds(5, full=100, nightly=400)
+@pytest.mark.seeds(5, full=50, nightly=400)
 def test_every_promise_of_transactions_holds_over_bookies(seed: int) -> None:
     run_transactions(seed, BOOKIES)
 

@@ -444,7 +444,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], tuple[Machine, ...]]] = [
 ]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("mutation", "machine"),
     [(mutation, machine) for mutation, machines in MUTATIONS for machine in machines],

@@ -38,7 +38,7 @@ def run_duel(seed: int) -> Outcome:
     return run_cluster(seed, lambda cluster: Duel(cluster).run())
 
 
-@pytest.mark.seeds(10, full=133, nightly=400)
+@pytest.mark.seeds(10, full=67, nightly=400)
 def test_every_promise_holds_in_short_fights(seed: int) -> None:
     run_duel(seed)
 
@@ -48,7 +48,7 @@ def run_staged(kind: type[Staged]) -> Callable[[int], Outcome]:
     return lambda seed: run_cluster(seed, lambda cluster: staged(cluster, kind).run(), shape=THREE)
 
 
-@pytest.mark.seeds(2, full=13, nightly=40)
+@pytest.mark.seeds(2, full=7, nightly=40)
 def test_after_healing_everything_is_replicated_again(seed: int) -> None:
     run_cluster(seed, lambda cluster: ReplicatedDuel(cluster).run())
 
@@ -61,7 +61,7 @@ def test_a_power_loss_of_a_ledger_with_an_ack_quorum_of_one_leaves_no_doubt_with
 @pytest.mark.parametrize(
     "kind", [LateAppend, EmptiedDisk, RottenTail, KillThenPowerLoss, Garbage, ReusedAddress]
 )
-@pytest.mark.seeds(1, full=7, nightly=20)
+@pytest.mark.seeds(1, full=4, nightly=20)
 def test_every_promise_holds_under_staged_trouble(seed: int, kind: type[Staged]) -> None:
     run_staged(kind)(seed)
 
@@ -84,7 +84,7 @@ def test_writes_go_on_without_as_many_bookies_as_the_quorums_spare(seed: int, sh
     run_cluster(seed, lambda cluster: staged(cluster, WritesGoOn).run(), shape=shape)
 
 
-@pytest.mark.seeds(4, full=33, nightly=100)
+@pytest.mark.seeds(4, full=17, nightly=100)
 def test_every_promise_of_ledgers_on_bookies_holds(seed: int) -> None:
     run_ledgers(seed)
 

@@ -9,7 +9,7 @@ from tests.simulation.quorum.compaction_workload import QuorumCompaction
 from tests.simulation.quorum.running import run_cluster
 
 
-@pytest.mark.seeds(2, full=6, nightly=40)
+@pytest.mark.seeds(2, full=3, nightly=40)
 def test_every_promise_of_a_compacted_topic_on_bookies_holds(seed: int) -> None:
     runs: list[QuorumCompaction] = []
 

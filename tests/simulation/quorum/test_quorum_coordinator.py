@@ -9,7 +9,7 @@ from tests.simulation.quorum.coordinator_workload import CoordinatorOverBookies
 from tests.simulation.quorum.running import run_cluster
 
 
-@pytest.mark.seeds(1, full=20, nightly=80)
+@pytest.mark.seeds(1, full=10, nightly=80)
 def test_every_promise_of_a_coordinator_on_bookies_holds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "GRACE_S", 1.0)  # idle bookies cost most of a run
     run_cluster(seed, lambda cluster: CoordinatorOverBookies(cluster).run())

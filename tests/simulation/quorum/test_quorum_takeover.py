@@ -13,7 +13,7 @@ def run_topic(seed: int) -> Outcome:
     return run_cluster(seed, lambda cluster: TopicWorkload(cluster).run())
 
 
-@pytest.mark.seeds(4, full=20, nightly=60)
+@pytest.mark.seeds(4, full=10, nightly=60)
 def test_every_promise_of_a_topic_on_bookies_holds(seed: int) -> None:
     run_topic(seed)
 

@@ -46,7 +46,7 @@ def test_staged_trouble_comes_about(kind: str, what: str) -> None:
     assert happened[what], f"{kind} ran without {what}"
 
 
-@pytest.mark.seeds(1, full=8, nightly=30)
+@pytest.mark.seeds(1, full=4, nightly=30)
 def test_every_promise_holds_under_all_rarer_trouble_at_once(seed: int) -> None:
     run_all_at_once(seed)
 

@@ -113,7 +113,7 @@ MUTATIONS = [
 ]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(("mutation", "run", "seeds"), MUTATIONS)
 def test_the_runs_find(mutation: Mutation, run: Suite, seeds: range, monkeypatch: Patch) -> None:
     assert_noticed(mutation, run, seeds, monkeypatch)

@@ -103,7 +103,7 @@ def test_aliases_that_make_two_fields_one_make_the_version_unreadable() -> None:
         read_as(writer, reader, {"a": 1, "b": 2})
 
 
-@pytest.mark.seeds(100, full=2_000)
+@pytest.mark.seeds(100, full=1_000)
 def test_what_brokers_judge_readable_is_read(seed: int) -> None:
     """All of it but symbols that the reader lacks, which brokers do not compare."""
     rng = random.Random(seed)

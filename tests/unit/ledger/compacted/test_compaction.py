@@ -173,7 +173,7 @@ def small_sizes(rng: random.Random) -> Iterator[None]:
         yield
 
 
-@pytest.mark.seeds(8, full=60, nightly=400)
+@pytest.mark.seeds(8, full=30, nightly=400)
 def test_many_runs_give_what_the_model_gives(seed: int) -> None:
     rng = random.Random(seed)
     retain = rng.random() < 0.3

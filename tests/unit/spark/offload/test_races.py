@@ -155,7 +155,7 @@ def settle_everything(world: World) -> None:
     sweep(world, grace_ms=0)
 
 
-@pytest.mark.seeds(20, full=101, nightly=300)
+@pytest.mark.seeds(20, full=51, nightly=300)
 def test_a_ledger_is_on_bookies_or_whole_in_objects_at_every_moment(seed: int) -> None:
     world = World(seed, LEDGERS, trouble=(0.0, 0.02, 0.1)[seed % 3])
     world.turns.add("job 1", partial(job, world))
