@@ -411,12 +411,12 @@ OBJECTS: Final[Mapping[str, str]] = {
         "moves:List<Reason> brokers:List<ExplainedBroker> splits:List<Reason> "
         "topics:List<ExplainedBundleTopic> unreachable:String"
     ),
-    "ExplainedFragment": "first:long last:long? bookies:Map<String>",
-    "LackingEntries": "first:long last:long? copies:int",
+    "ExplainedFragment": "first:long last:long|null bookies:Map<String>",
+    "LackingEntries": "first:long last:long|null copies:int",
     "RepairStep": "step:String first:long last:long bookie:String to:List<String>",
     "LedgerExplanation": (
         "ledgerId:long state:String topic:String kind:String keptBy:String created:String? closed:String? "
-        "lastEntryId:long? bytes:long? ensembleSize:int writeQuorum:int ackQuorum:int "
+        "lastEntryId:long|null bytes:long|null ensembleSize:int writeQuorum:int ackQuorum:int "
         "fragments:List<ExplainedFragment> lacking:List<LackingEntries> steps:List<RepairStep> "
         "reasons:List<Reason>"
     ),

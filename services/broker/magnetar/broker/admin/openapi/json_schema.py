@@ -21,6 +21,7 @@ from magnetar.broker.admin.edge.json_types import (
 SCALARS: Final[dict[str, dict[str, Any]]] = {
     "int": {"type": "integer", "format": "int32", "minimum": -INT32_MAX - 1, "maximum": INT32_MAX},
     "long": {"type": "integer", "format": "int64", "minimum": -INT64_MAX - 1, "maximum": INT64_MAX},
+    "long|null": {"type": ["integer", "null"], "format": "int64"},
     "double": {"type": "number", "format": "double"},
     "boolean": {"type": "boolean"},
     "String": {"type": "string"},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 from magnetar.broker.admin.edge.call import Call, answer
 from magnetar.broker.admin.edge.errors import Refused
+from magnetar.broker.admin.edge.json_types import INT64_MAX
 from magnetar.broker.admin.edge.routing import Route
 from magnetar.common.cluster.bookie_states import bookie_doubts, bookie_states
 from magnetar.common.cluster.under_replication import read_auditor, read_mark
@@ -51,8 +52,8 @@ async def situation_of(metadata: MetadataStore, keys: Keys, ledger_id: int) -> L
 
 
 def _ledger_id(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS):
-        raise Refused(412, f"{text[:80]!r} is not a ledger id: a number is expected")
+    if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS and int(text) <= INT64_MAX):
+        raise Refused(412, f"{text[:80]!r} is not a ledger id: a number of at most 63 bits is expected")
     return int(text)
 
 
