@@ -33,7 +33,7 @@ _SUITES = (
 )
 
 MISTAKES: list[Callable[[pytest.MonkeyPatch], None]] = [
-    *(case.values[0] for suite in _SUITES for case in suite.MUTATIONS),  # type: ignore[attr-defined]
+    *(case.values[0] for suite in _SUITES for case in suite.MUTATIONS),
     *(mutation for mutation, _ in test_dispatcher_mutations.MUTATIONS),
 ]
 

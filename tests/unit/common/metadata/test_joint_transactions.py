@@ -33,7 +33,7 @@ def some_ops(rng: random.Random, versions: dict[str, int], mark: bytes) -> list[
 
 
 class History:
-    """What each transaction did, replayed by revision."""
+    """Transactions that were committed, replayed by revision."""
 
     def __init__(self, store: SimMetadataStore) -> None:
         self.store = store
