@@ -115,7 +115,8 @@ def main() -> None:
     if STAMP.exists() and STAMP.read_text() == expected:
         return
     started = time.monotonic()
-    if not PYTHON.exists():
+    is_new = not PYTHON.exists()
+    if is_new:
         run(
             "create .venv (on Debian and Ubuntu the module is in the package python3-venv)",
             sys.executable, "-m", "venv", VENV,
@@ -129,6 +130,11 @@ def main() -> None:
             "--only-binary=:all:", "--require-hashes", "-r", "requirements-uv.txt",
         )  # fmt: skip
     environment = uv_environment()
+    if is_new:
+        run(
+            "without the setuptools of Python 3.11, which nothing here needs to run",
+            UV, "pip", "uninstall", "--quiet", "--no-config", "setuptools", environment=environment,
+        )  # fmt: skip
     run(
         "packages, pinned with their hashes",
         UV, "pip", "install", "--quiet", "--no-config", "--no-deps", "--only-binary=:all:",
