@@ -176,4 +176,5 @@ def test_a_ledger_a_bookie_and_a_bundle_of_a_standalone_are_explained(
         assert topic in [each["topic"] for each in found["topics"]]
     assert "does not exist" in own.refused(404, "GET", "/ledgers/999999999/explain")
     assert "a number is expected" in own.refused(412, "GET", "/ledgers/x/explain")
+    assert "at most 63 bits" in own.refused(412, "GET", f"/ledgers/{10**20 - 1}/explain")
     assert "no bundle" in own.refused(412, "GET", "/namespaces/public/default/0x00000001_0x00000002/explain")

@@ -53,7 +53,7 @@ async def situation_of(metadata: MetadataStore, keys: Keys, ledger_id: int) -> L
 
 def _ledger_id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS and int(text) <= INT64_MAX):
-        raise Refused(412, f"{text[:80]!r} is not a ledger id: a number of at most 63 bits is expected")
+        raise Refused(412, f"{text[:80]!r} is not a ledger id: a number is expected, of at most 63 bits")
     return int(text)
 
 
