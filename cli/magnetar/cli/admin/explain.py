@@ -70,8 +70,18 @@ def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def reason_row(reason: dict[str, Any]) -> dict[str, Any]:
     """Returns a reason as a row of a table; a part of what is asked about is marked."""
-    text = reason["text"] if reason["stops"] else f"(in part) {reason['text']}"
-    return {"code": reason["code"], "since": reason["since"] or "", "reason": text, "next": reason["next"]}
+    row = plain_row(reason)
+    return row if reason["stops"] else {**row, "reason": f"(in part) {reason['text']}"}
+
+
+def plain_row(reason: dict[str, Any]) -> dict[str, Any]:
+    """Returns a reason as a row of a table, where none is about a part only."""
+    return {
+        "code": reason["code"],
+        "since": reason["since"] or "",
+        "reason": reason["text"],
+        "next": reason["next"],
+    }
 
 
 @explain.command()
@@ -84,7 +94,7 @@ def topic(target: Target, topic: str) -> None:
         show(target, topic, found)
         return
     rows = [
-        {"about": about, **reason_row({**each, "stops": True})}
+        {"about": about, **plain_row(each)}
         for about, key in (("here", "reasons"), ("moves", "moves"))
         for each in found[key]
     ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 import click
-from magnetar.cli.admin.explain import own_path, reason_row
+from magnetar.cli.admin.explain import own_path, plain_row
 from magnetar.cli.admin.http_client import ask, show, topic_path
 from magnetar.cli.admin.output import show_rows
 
@@ -59,8 +59,8 @@ def connection(target: Target, address: str) -> None:
 
 
 def _row(reason: dict[str, Any]) -> dict[str, Any]:
-    """Returns a reason as a row. Nothing here is held up in part, so that the mark of it says nothing."""
-    row, data = reason_row({**reason, "stops": True}), reason["data"]
+    """Returns a reason as a row, with the client that it is about."""
+    row, data = plain_row(reason), reason["data"]
     return {
         "code": row["code"],
         "time": row["since"],

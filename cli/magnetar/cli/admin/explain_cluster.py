@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import click
-from magnetar.cli.admin.explain import own_path, reason_row
+from magnetar.cli.admin.explain import own_path, plain_row
 from magnetar.cli.admin.http_client import ask, namespace_path, show
 from magnetar.cli.admin.output import on_terminal, show_rows
 
@@ -37,12 +37,7 @@ def ledger(target: Target, ledger_id: int) -> None:
     rows = [_fragment_row(each, found["lacking"]) for each in found["fragments"]]
     if rows and on_terminal(target):
         show_rows(target, "Its entries", tuple(rows[0]), rows)
-    show_rows(target, title, _COLUMNS, [_row(each) for each in found["reasons"]])
-
-
-def _row(reason: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row of a reason, of which none is in part."""
-    return reason_row({**reason, "stops": True})
+    show_rows(target, title, _COLUMNS, [plain_row(each) for each in found["reasons"]])
 
 
 def _fragment_row(fragment: dict[str, Any], lacking: list[dict[str, Any]]) -> dict[str, Any]:
@@ -73,7 +68,7 @@ def bookie(target: Target, bookie_id: str) -> None:
         click.echo(f"broker {broker} was not asked: {error}", err=True)
     space = f", {found['freeBytes']} bytes free" if found["freeBytes"] >= 0 else ""
     title = f"Bookie {bookie_id} {found['state']}{space}"
-    show_rows(target, title, _COLUMNS, [_row(each) for each in found["reasons"]])
+    show_rows(target, title, _COLUMNS, [plain_row(each) for each in found["reasons"]])
 
 
 @click.command()
@@ -91,7 +86,7 @@ def bundle(target: Target, bundle: str) -> None:
         show(target, bundle, found)
         return
     rows = [
-        {"about": about, **_row(each)}
+        {"about": about, **plain_row(each)}
         for about, key in (("here", "reasons"), ("moves", "moves"), ("splits", "splits"))
         for each in found[key]
     ]
