@@ -15,7 +15,7 @@ from typing import Final
 
 from magnetar.common.errors import MetadataError, VersionMismatch
 from magnetar.common.metadata.etcd_connection import EtcdRefusal
-from magnetar.common.metadata.joint_transaction import JointTransaction
+from magnetar.common.metadata.joint_transaction import JointTransaction, fail, take
 from magnetar.common.metadata.store import Op, Put
 
 UNDER_WAY_MAX: Final = 4
@@ -36,7 +36,6 @@ class _Request:
         self.byte_length = sum(len(op.value) for op in ops if isinstance(op, Put))
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.alone = False
-        """Whether it is to be committed alone, because a request with others was refused."""
 
 
 class EtcdWrites:
@@ -71,9 +70,17 @@ class EtcdWrites:
             task.add_done_callback(self._tasks.discard)
 
     async def _commit_some(self) -> None:
-        requests: list[_Request] = []
+        transaction = JointTransaction()
+        byte_length = 0
+
+        def add(request: _Request) -> bool:
+            nonlocal byte_length
+            fits = byte_length < BYTES_MAX and transaction.add(request.ops)
+            byte_length += request.byte_length if fits else 0
+            return fits
+
+        requests = take(self._waiting, add)
         try:
-            transaction = self._taken(requests)
             if requests:
                 revision = await self._commit(transaction.ops)
                 for request in requests:
@@ -82,7 +89,7 @@ class EtcdWrites:
         except (VersionMismatch, EtcdRefusal, ValueError) as error:
             self._refused(requests, error)
         except MetadataError as error:
-            _fail(requests, error)
+            fail(requests, error)
         except BaseException:
             for request in requests:
                 request.done.cancel()
@@ -90,35 +97,13 @@ class EtcdWrites:
         finally:
             self._ended()
 
-    def _taken(self, requests: list[_Request]) -> JointTransaction:
-        """Takes waiting requests, in order, as long as they fit."""
-        transaction = JointTransaction()
-        byte_length = 0
-        while self._waiting and byte_length < BYTES_MAX:
-            request = self._waiting[0]
-            if not request.done.done():  # its caller may have been cancelled
-                if requests and (request.alone or requests[0].alone):
-                    break
-                if not transaction.add(request.ops):
-                    break
-                requests.append(request)
-                byte_length += request.byte_length
-            self._waiting.popleft()
-        return transaction
-
     def _refused(self, requests: list[_Request], error: VersionMismatch | EtcdRefusal | ValueError) -> None:
         """Fails the request that etcd refused; of several, those whose guard it was, or each by itself."""
         if len(requests) == 1:
-            _fail(requests, error)
+            fail(requests, error)
             return
         for request in requests:
             request.alone = not isinstance(error, VersionMismatch) or any(
                 op.key == error.key for op in request.ops
             )
         self._waiting.extendleft(reversed(requests))
-
-
-def _fail(requests: Sequence[_Request], error: Exception) -> None:
-    for request in requests:
-        if not request.done.done():
-            request.done.set_exception(error)

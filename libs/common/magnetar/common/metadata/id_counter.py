@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from magnetar.common.errors import MetadataError, VersionMismatch
-from magnetar.common.metadata.joint_transaction import JointTransaction
+from magnetar.common.metadata.joint_transaction import JointTransaction, fail, take
 from magnetar.common.metadata.store import ABSENT, TXN_OPS_MAX, MetadataStore, Op, Put
 from magnetar.common.metadata.values import Counter, decode, encode
 
@@ -32,7 +32,6 @@ class _Request:
         self.ids = ids
         self.done: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         self.alone = False
-        """Whether it is to be committed alone, because a transaction with others failed."""
 
 
 class IdCounter:
@@ -78,7 +77,7 @@ class IdCounter:
         try:
             next_id, version = self._known or await self._read()
         except MetadataError as error:
-            _fail(self._waiting, error)
+            fail(self._waiting, error)
             self._waiting.clear()
             return
         self._known = None
@@ -93,7 +92,7 @@ class IdCounter:
         except (VersionMismatch, ValueError) as error:
             self._refused(requests, error)
         except MetadataError as error:
-            _fail(requests, error)
+            fail(requests, error)
         except BaseException:
             for request in requests:
                 request.done.cancel()
@@ -113,37 +112,23 @@ class IdCounter:
 
     def _taken(self, next_id: int) -> tuple[list[_Request], list[Op]]:
         """Takes as many waiting requests as fit in a transaction with the counter."""
-        requests: list[_Request] = []
         transaction = JointTransaction(TXN_OPS_MAX - 1)
-        while self._waiting:
-            request = self._waiting[0]
-            if not request.done.done():  # its caller may have been cancelled
-                if requests and (request.alone or requests[0].alone):
-                    break
-                try:
-                    if not transaction.add(request.ops_for(next_id)):
-                        break
-                except Exception as error:
-                    request.done.set_exception(error)
-                else:
-                    requests.append(request)
-                    next_id += request.ids
-            self._waiting.popleft()
-        return requests, transaction.ops
+
+        def add(request: _Request) -> bool:
+            nonlocal next_id
+            fits = transaction.add(request.ops_for(next_id))
+            next_id += request.ids if fits else 0
+            return fits
+
+        return take(self._waiting, add), transaction.ops
 
     def _refused(self, requests: list[_Request], error: VersionMismatch | ValueError) -> None:
         """Repeats the requests of a transaction that the store refused, or fails the only one."""
         if not isinstance(error, VersionMismatch) or error.key != self._key:
             if len(requests) == 1:
-                _fail(requests, error)
+                fail(requests, error)
                 return
             # Committing each by itself shows which of them it was.
             for request in requests:
                 request.alone = True
         self._waiting.extendleft(reversed(requests))
-
-
-def _fail(requests: Iterable[_Request], error: Exception) -> None:
-    for request in requests:
-        if not request.done.done():
-            request.done.set_exception(error)

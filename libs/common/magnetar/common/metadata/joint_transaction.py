@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from magnetar.common.metadata.store import TXN_OPS_MAX, Check, Op
 
@@ -45,3 +48,44 @@ class JointTransaction:
             key in self._written or self._checked.get(key, version) != version
             for key, version in checks.items()
         )
+
+
+class JointRequest(Protocol):
+    """A caller's request, which waits for a transaction that takes it."""
+
+    alone: bool
+    """Whether it is to be committed alone, because a transaction with others was refused."""
+    done: asyncio.Future[Any]
+    """Completed with the caller's result."""
+
+
+RequestT = TypeVar("RequestT", bound=JointRequest)
+
+
+def take(waiting: deque[RequestT], add: Callable[[RequestT], bool]) -> list[RequestT]:
+    """Takes waiting requests, in order, until `add` returns that one does not fit.
+
+    Requests of cancelled callers are dropped. What `add` raises is the request's own failure.
+    """
+    taken: list[RequestT] = []
+    while waiting:
+        request = waiting[0]
+        if not request.done.done():
+            if taken and (request.alone or taken[0].alone):
+                break
+            try:
+                if not add(request):
+                    break
+            except Exception as error:
+                request.done.set_exception(error)
+            else:
+                taken.append(request)
+        waiting.popleft()
+    return taken
+
+
+def fail(requests: Iterable[JointRequest], error: Exception) -> None:
+    """Tells the callers that still wait that their requests failed."""
+    for request in requests:
+        if not request.done.done():
+            request.done.set_exception(error)
