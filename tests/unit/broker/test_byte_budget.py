@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+
 from magnetar.broker.byte_budget import ByteBudget
 from magnetar.broker.memory_config import MemoryConfig
 from magnetar.ledger.ledger_store import Run
@@ -19,6 +22,7 @@ class Holder:
         if not self.budget.reserve_read(self, byte_count):
             return False
         self.held += byte_count
+        self.budget.release_read(self, 0, all_of_it=False)  # what the read left over of its reservation
         return True
 
     def give_back(self) -> None:
@@ -123,3 +127,37 @@ def test_a_single_read_larger_than_the_budget_goes_through_when_nothing_else_is_
     assert budget.spent
     reader.give_back()
     assert budget.used == 0
+
+
+def test_reads_share_half_of_the_memory() -> None:
+    budget = budget_of(16)
+    readers = [Holder(budget) for _ in range(8)]
+    assert budget.share_of_read(5 * MB) == 5 * MB
+    assert all(reader.read(MB) for reader in readers[:7])
+    assert budget.share_of_read(5 * MB) == MB
+    assert budget.share_of_read(1_000) == 1_000
+    assert budget_of(1).share_of_read(5 * MB) == MB // 2
+
+
+def test_of_many_readers_as_many_are_resumed_as_there_is_room_for() -> None:
+    async def main() -> None:
+        budget = budget_of(16)
+        holder, resumed, all_resumed = Holder(budget), list[int](), asyncio.Event()
+        assert holder.read(MB)
+
+        def resume(number: int) -> None:
+            resumed.append(number)
+            if len(resumed) == 10:
+                all_resumed.set()
+
+        budget.add_output(15 * MB)
+        for number in range(10):
+            budget.wait_to_read(number, partial(resume, number))
+        budget.add_output(-1)
+        assert resumed == [0], "the one that waited longest may reclaim what another has read"
+        budget.add_output(-2 * MB)
+        assert 1 < len(resumed) < 10
+        await asyncio.wait_for(all_resumed.wait(), 10)
+        assert resumed == list(range(10)), "without another release"
+
+    asyncio.run(main())

@@ -8,7 +8,9 @@ consumers catching up at once therefore fill sockets, not the process's memory.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, Protocol
 
 from magnetar.broker.memory_config import MemoryConfig
@@ -24,6 +26,14 @@ BUDGET_BYTES: Final = Gauge(
 )
 
 
+READ_BYTES_MIN: Final = 64 * 1024
+"""Share of a read in bytes, however many read at the same time."""
+
+
+READERS_AGAIN_S: Final = 0.2
+"""Seconds after which all waiting readers are resumed, if releases have resumed only some."""
+
+
 class ReadHolder(Protocol):
     """A holder of bytes that were read from storage and are not delivered yet."""
 
@@ -36,6 +46,7 @@ class ByteBudget:
     """Counts bytes by holder and decides which holders have to wait. All calls run on the event loop."""
 
     __slots__ = (
+        "_again",
         "_bytes_max",
         "_cache",
         "_cache_bytes_max",
@@ -44,6 +55,7 @@ class ByteBudget:
         "_publish_bytes_max",
         "_publishers",
         "_readers",
+        "_reading",
         "output",
         "publishes",
         "reads",
@@ -58,7 +70,10 @@ class ByteBudget:
         self._cache_bytes_max = cache.bytes_max
         self._publishers: dict[int, Callable[[], None]] = {}
         self._readers: dict[int, Callable[[], None]] = {}
+        self._again: asyncio.TimerHandle | None = None
+        self._reading: set[int] = set()
         self._holders: dict[int, ReadHolder] = {}
+        # Those with reservations, and the ones among them that have read something.
         self.publishes = 0
         """Bytes received from producers and not confirmed."""
         self.reads = 0
@@ -108,19 +123,28 @@ class ByteBudget:
         self.output += byte_count
         self._moved(byte_count)
 
+    def share_of_read(self, byte_count: int) -> int:
+        """Returns how many of these bytes one read should reserve, so that all who read fit into half of the
+        bound: a thousand subscriptions that catch up would otherwise take what others have read ahead.
+        """
+        among = len(self._reading) + len(self._readers) + 1
+        return min(byte_count, max(READ_BYTES_MIN, self._bytes_max // (2 * among)))
+
     def reserve_read(self, holder: ReadHolder, byte_count: int) -> bool:
         """Reserves bytes for a read; returns False when they do not fit, and the caller then calls
         `wait_to_read`.
 
-        Bytes that other holders have read ahead are reclaimed first. A single read is always allowed when
-        nothing else is held, however large it is.
+        Bytes that other holders have read ahead are reclaimed first, as many as are needed. A single read is
+        always allowed when nothing else is held, however large it is.
         """
         if self.used and self.used + byte_count > self._bytes_max:
             for other in [each for each in self._holders.values() if each is not holder]:
                 other.give_back()
-            if self.used and self.used + byte_count > self._bytes_max:
+                if not self.used or self.used + byte_count <= self._bytes_max:
+                    break
+            else:
                 return False
-        self._holders[id(holder)] = holder
+        self._reading.add(id(holder))
         self.reads += byte_count
         self._moved(byte_count)
         return True
@@ -134,6 +158,7 @@ class ByteBudget:
         """
         self.reads -= byte_count
         if all_of_it:
+            self._reading.discard(id(holder))
             self._holders.pop(id(holder), None)
         else:
             self._holders[id(holder)] = holder
@@ -167,10 +192,33 @@ class ByteBudget:
         if self._cache.bytes_max < self._cache_bytes_max:
             self._cache.limit(min(self._cache_bytes_max, max(0, self._bytes_max - self.used)))
         if self._readers and not self.spent:
-            self._readers, readers = {}, self._readers
-            for resume in readers.values():
-                resume()
+            self._resume_readers()
         if self._publishers and self.publishes <= self._publish_bytes_max // 2 and not self.spent:
             self._publishers, publishers = {}, self._publishers
             for resume in publishers.values():
+                resume()
+
+    def _resume_readers(self) -> None:
+        """Resumes the readers that there is room for, those that waited longest first.
+
+        At least one, which may reclaim what others have read; not all, since a thousand would look for room
+        at each release.
+        """
+        count = max(1, (self._bytes_max - self.used) // self.share_of_read(self._bytes_max))
+        if self.reads and count < len(self._readers):
+            self._resume(count)
+            if self._again is None:
+                self._again = asyncio.get_running_loop().call_later(READERS_AGAIN_S, self._resume_all_readers)
+        else:
+            self._resume(len(self._readers))
+
+    def _resume_all_readers(self) -> None:
+        """Resumes all, in case those resumed before had nothing left to read, and nothing was released."""
+        self._again = None
+        self._resume(len(self._readers))
+
+    def _resume(self, count: int) -> None:
+        for who in list(islice(self._readers, count)):
+            resume = self._readers.pop(who, None)
+            if resume is not None:
                 resume()

@@ -446,7 +446,7 @@ class EntrySource:
         due.drop(lot[:fetched])
         self._replayed.extend(passing)
         if not fetched:
-            read = partial(read_due, self._reader, lot, self._config.read_bytes_max)
+            read = partial(read_due, self._reader, lot)
             self._reads.begin(Position(*lot[0]), read, partial(self._take_due, due, lot))
         return fetched
 
@@ -488,7 +488,7 @@ class EntrySource:
             self._start_read(start, self._fresh_entries_max(start), replayed=False)
 
     def _start_read(self, start: Position, entries_max: int, *, replayed: bool) -> None:
-        read = partial(self._reader.read, start, entries_max, self._config.read_bytes_max)
+        read = partial(self._reader.read, start, entries_max)
         self._reads.begin(start, read, partial(self._take_read, start, entries_max, replayed))
 
     def _take_read(self, start: Position, entries_max: int, replayed: bool, result: ReadResult) -> int:

@@ -76,7 +76,7 @@ class ReadAhead:
         wake: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """Creates it idle; `bytes_max` bytes are reserved for each read. `now_ms` is the wall clock."""
+        """Creates it idle; a read reserves at most `bytes_max` bytes. `now_ms` is the wall clock."""
         self._holder = holder
         self._topic = topic
         self._subscription = subscription
@@ -105,22 +105,24 @@ class ReadAhead:
         return self._offered
 
     def begin(
-        self, start: Position, read: Callable[[], Awaitable[_FoundT]], take: Callable[[_FoundT], int]
+        self, start: Position, read: Callable[[int], Awaitable[_FoundT]], take: Callable[[_FoundT], int]
     ) -> None:
         """Starts a read, unless one is in progress or memory is short; calls `wake` when there are entries or
         the caller should retry.
 
-        `take` gets the result, unless it was dropped meanwhile, and returns how many bytes of it are held. It
-        takes all of it, or raises and takes nothing.
+        `read` gets how many bytes it may return, unless a single entry has more. `take` gets the result,
+        unless it was dropped meanwhile, and returns how many bytes of it are held. It takes all of it, or
+        raises and takes nothing.
         """
         if self.under_way or self._paused is not None:
             return
-        if not self._budget.reserve_read(self._holder, self._bytes_max):
+        reserved = self._budget.share_of_read(self._bytes_max)
+        if not self._budget.reserve_read(self._holder, reserved):
             self._budget.wait_to_read(id(self), self._wake)
             return
         self.under_way = True
         self._reads_from, self._began_ms = start, self._now_ms()
-        self._spawn(self._read(start, read, take, self._generation), "read for dispatch")
+        self._spawn(self._read(start, read, take, reserved, self._generation), "read for dispatch")
 
     @property
     def reason(self) -> Reason | None:
@@ -138,7 +140,7 @@ class ReadAhead:
                 Code.READ_FAILED, text, since_ms=self._began_ms, position=at, error=self._failure, until=until
             )
         if self._budget.waits_to_read(id(self)):
-            used, wanted = self._budget.used, self._bytes_max
+            used, wanted = self._budget.used, self._budget.share_of_read(self._bytes_max)
             text = f"waiting for {wanted} bytes of memory for a read: {used} of the broker's are in use"
             return reason(Code.MEMORY_FULL, text, bytesWanted=wanted, bytesUsed=used)
         return None
@@ -166,17 +168,19 @@ class ReadAhead:
     async def _read(
         self,
         start: Position,
-        read: Callable[[], Awaitable[_FoundT]],
+        read: Callable[[int], Awaitable[_FoundT]],
         take: Callable[[_FoundT], int],
+        reserved: int,
         generation: int,
     ) -> None:
         try:
-            found = await read()
+            found = await read(reserved)
             if generation != self._generation:
-                self._give_up_room(self._bytes_max)
+                self._give_up_room(reserved)
                 return
             read_bytes = take(found)
         except Exception as error:
+            self._give_up_room(reserved)
             self._failed(generation, start, error)
             return
         self.under_way = False
@@ -185,7 +189,7 @@ class ReadAhead:
         self._offered = False
         self._wake()
         asyncio.get_running_loop().call_soon(self._offer)
-        self._give_up_room(self._bytes_max - read_bytes)
+        self._give_up_room(reserved - read_bytes)
 
     def _give_up_room(self, byte_count: int) -> None:
         """Releases the unused part of the bytes reserved for a read."""
@@ -198,7 +202,6 @@ class ReadAhead:
             self._budget.release_read(self._holder, 0, all_of_it=False)
 
     def _failed(self, generation: int, start: Position, error: Exception) -> None:
-        self._give_up_room(self._bytes_max)
         retry_s = READ_RETRY_S
         where = {"topic": self._topic, "subscription": self._subscription, "position": str(start)}
         if not isinstance(error, MagnetarError):
