@@ -481,10 +481,12 @@ class SegmentLog:
             try:
                 with segment.reading():
                     index = await self.indexes.get(segment, ledger.ref)
-                    if index is None:
-                        continue
-                    pieces = await read_segment(
-                        self._pool, segment, index, ledger.ref, first, last, max_bytes, build
+                    pieces = (
+                        []
+                        if index is None
+                        else await read_segment(
+                            self._pool, segment, index, ledger.ref, first, last, max_bytes, build
+                        )
                     )
             except EntryUnreadable as error:
                 damage = error

@@ -353,6 +353,14 @@ class Subscription(WithMembers):
             source.read_again(ledger_id, entry_ids)
             self.wake()
 
+        def is_held(ledger_id: int, entry_id: int) -> bool:
+            return any(each.pending.holds(ledger_id, entry_id) for each in self.consumers)
+
+        def held() -> Iterable[Position]:
+            for each in self.consumers:
+                for position in each.pending.positions():
+                    yield Position(*position)
+
         self._delay_gate = DelayGate(
             self._ledger,
             self.cursor,
@@ -360,8 +368,8 @@ class Subscription(WithMembers):
             read_position=lambda: source.read_position,
             deliver_due=deliver_due,
             read_again=read_again,
-            is_held=lambda *position: any(each.pending.holds(*position) for each in self.consumers),
-            held=lambda: (Position(*held) for each in self.consumers for held in each.pending.positions()),
+            is_held=is_held,
+            held=held,
             late=late,
         )
         source.add_gate(self._delay_gate, schedules=True)

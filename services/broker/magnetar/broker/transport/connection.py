@@ -126,9 +126,9 @@ class Connection(asyncio.Protocol):
         self._budget = services.budget
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._keep_alive_s: float = listener.keep_alive_interval_s
-        self._look_s: float = self._keep_alive_s
-        self._connect_timeout_s: float = self._keep_alive_s
+        self._keep_alive_s = float(listener.keep_alive_interval_s)
+        self._look_s = self._keep_alive_s
+        self._connect_timeout_s = self._keep_alive_s
         self._liveness_timeout_s = listener.liveness_check_timeout_ms / 1000
         self._pending_bytes_max = services.config.publish.connection_pending_bytes_max
         self._write_buffer_bytes_max = services.config.dispatch.write_buffer_bytes_max
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
         self._client = Client(services, self)
         if services.authenticator is not None:
             authentication = services.config.authentication
-            self._look_s = min(self._keep_alive_s, authentication.refresh_check_s)
+            self._look_s = min(self._keep_alive_s, float(authentication.refresh_check_s))
             self._connect_timeout_s = authentication.connect_timeout_ms / 1000
             self._wire.limit_frames(UNAUTHENTICATED_FRAME_BYTES_MAX)
             self._client.on_connected = self._admitted
