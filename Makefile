@@ -8,7 +8,7 @@ export PYTHONHASHSEED := 0
 # Bytecode caching halves the start time of test servers and pytest processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-SOURCES := $(wildcard cli libs services spark bench proto/generate.py docs/conf.py docs/generate.py tools tests)
+SOURCES := $(wildcard cli libs services spark speedups bench proto/generate.py docs/conf.py docs/generate.py tools tests)
 PYTEST := $(BIN)/python -m pytest
 # Tests with servers mostly wait, so there are more processes than cores. tests/scheduling.py distributes them.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 4 ] && echo $$((n * 2)) || echo 8)
@@ -27,7 +27,7 @@ define run_tests
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-images setup-cluster setup-tests docker-ready dist deploy-setup images up down run cluster test test-fast test-full test-nightly test-again test-over-bookies spark-proof lint fmt helm-lint proto docs docs-site lock bench bench-storage sim sim-record clients soak bank chaos mutations kubernetes check clean distclean
+.PHONY: help setup setup-spark setup-images setup-cluster setup-tests docker-ready dist deploy-setup images up down run cluster test test-fast test-full test-nightly test-again test-over-bookies test-compiled speedups spark-proof lint fmt helm-lint proto docs docs-site lock bench bench-storage sim sim-record clients soak bank chaos mutations kubernetes check clean distclean
 
 help: ## list the targets
 	@if [ -t 1 ]; then on='\033[36m'; off='\033[0m'; else on=''; off=''; fi; \
@@ -88,6 +88,13 @@ test-again: setup-tests ## rerun the tests that failed in the last run, one at a
 
 test-over-bookies: setup-tests ## run every client test against a broker with etcd and three bookies, 20 minutes
 	@MAGNETAR_ALL_OVER_BOOKIES=1 $(PYTEST) -n $(WORKERS) -m "not full and not nightly" -k bookies tests/integration $(ARGS)
+
+speedups: setup-tests ## compile the hot modules with mypyc and a C compiler, minutes: servers of .venv then run them
+	@$(PYTHON) tools/setup.py build
+	$(BIN)/python speedups/build.py $(ARGS)
+
+test-compiled: speedups ## run unit and property tests, and clients against servers, on the compiled modules
+	MAGNETAR_TEST_SPEEDUPS=1 $(PYTEST) -n $(WORKERS) -m "not full and not nightly" tests/unit/common tests/unit/ledger tests/unit/broker tests/property tests/integration $(ARGS)
 
 lint: setup-tests ## check format, ruff, mypy --strict, import layers, generated code and docs
 	$(BIN)/ruff format --check $(SOURCES)

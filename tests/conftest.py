@@ -16,8 +16,10 @@ from typing import Any
 import hypothesis
 import pytest
 import structlog
+from magnetar.common.runtime import speedups
 
 from tests.bytecode import compile_ahead
+from tests.compiled import why_not_compiled
 from tests.integration.harness import launched
 from tests.scheduling import IN_PROCESS, Scheduling, in_turn
 from tests.spent import HAPPENED, SPENT
@@ -70,7 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> list[str]:
     hash_seed = os.environ.get("PYTHONHASHSEED", "random, so simulated runs do not repeat; make sets 0")
-    return [f"hash seed: {hash_seed}; hypothesis profile: {hypothesis.settings.get_current_profile_name()}"]
+    profile = hypothesis.settings.get_current_profile_name()
+    return [f"hash seed: {hash_seed}; hypothesis profile: {profile}; code: {speedups.description()}"]
 
 
 @pytest.fixture
@@ -155,6 +158,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Ahead of all fixtures, which start servers."""
     if item.get_closest_marker("full") and (reason := why_no_full_tier()):
+        pytest.skip(reason)
+    if reason := why_not_compiled(item.nodeid):
         pytest.skip(reason)
 
 

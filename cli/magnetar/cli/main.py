@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 from magnetar.cli.command_line import CommandLine
+from magnetar.common.runtime import speedups
 
 
 @click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
@@ -14,6 +15,7 @@ def main() -> None:
 
 @main.lazily
 def bookie() -> click.Command:
+    speedups.activate()
     from magnetar.cli.servers.commands import bookie
 
     return bookie
@@ -21,6 +23,7 @@ def bookie() -> click.Command:
 
 @main.lazily
 def broker() -> click.Command:
+    speedups.activate()
     from magnetar.cli.servers.commands import broker
 
     return broker
@@ -35,6 +38,7 @@ def console() -> click.Command:
 
 @main.lazily
 def discovery() -> click.Command:
+    speedups.activate()
     from magnetar.cli.servers.commands import discovery
 
     return discovery
@@ -42,6 +46,7 @@ def discovery() -> click.Command:
 
 @main.lazily
 def standalone() -> click.Command:
+    speedups.activate()
     from magnetar.cli.servers.commands import standalone
 
     return standalone

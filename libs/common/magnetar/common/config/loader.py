@@ -36,6 +36,7 @@ OF_COMMANDS: Final = frozenset(
         "MAGNETAR_CLIENT_CONF",
         "MAGNETAR_PROFILE",
         "MAGNETAR_SERVICE_URL",
+        "MAGNETAR_SPEEDUPS",
         "MAGNETAR_TOKEN",
     }
 )
