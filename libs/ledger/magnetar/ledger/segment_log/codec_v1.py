@@ -128,7 +128,7 @@ def check_format(version: int, features: int, what: str) -> None:
 #                                   ..    body: the entries, one after the other; zeros up to 16 bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each record that is read, and freezing takes longer
 class RecordHeader:
     """A record without its body."""
 
