@@ -105,7 +105,9 @@ def _throughput(pyplot: Any, results: Results) -> Any:
         (scenario.key, rate.key, scenario.title)
         for scenario in all_scenarios(QUICK if results.quick else FULL)
         for rate in scenario.figures
-        if rate.unit in ("/s", "MB/s") and results.values(scenario.key, rate.key, MAGNETAR)
+        if rate.of == "ratio"
+        and rate.unit in ("/s", "MB/s")
+        and results.values(scenario.key, rate.key, MAGNETAR)
     ]
     if not shown:
         return None

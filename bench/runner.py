@@ -222,7 +222,9 @@ class Run:
             MAGNETAR,
             {
                 "bytes per topic": made["bytes per topic"],
+                "made a second": made["topics/s"],
                 "CPU to make one": made["CPU per topic"],
+                "loaded a second": loaded["topics/s"],
                 "CPU to load one": loaded["CPU per topic"],
                 "bytes per topic, loaded after a restart": loaded["bytes per topic"],
             },
