@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -134,25 +134,26 @@ def test_our_own_keys_in_the_environment() -> None:
 
 
 def test_command_line_environment_variables_do_not_stop_a_server() -> None:
-    taken = {
-        str(option.envvar)
-        for path in ("admin", "produce", "doctor", "perf produce")
-        for option in command_at(path).params
-        if option.envvar
-    }
-    assert {"MAGNETAR_ADMIN_URL", "MAGNETAR_SERVICE_URL", "MAGNETAR_TOKEN"} < taken
+    taken = set(variables_of(main))
+    assert {
+        "MAGNETAR_ADMIN_URL",
+        "MAGNETAR_OFFLOAD_SERVICE",
+        "MAGNETAR_SERVICE_URL",
+        "MAGNETAR_TOKEN",
+    } < taken
     settings = {"MAGNETAR_METADATA_STORE_URL", "MAGNETAR_CLUSTER_NAME"}
     assert load(ServiceConfig, environ=dict.fromkeys(taken - settings, "x")).value == ServiceConfig()
 
 
-def command_at(path: str) -> click.Command:
-    command: click.Command = main
-    for name in path.split():
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), name)
-        assert found is not None
-        command = found
-    return command
+def variables_of(command: click.Command) -> Iterator[str]:
+    """The environment variables of a command's options, and of all commands below it."""
+    yield from (str(option.envvar) for option in command.params if option.envvar)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from variables_of(found)
 
 
 def test_kubernetes_service_variables_are_not_settings() -> None:

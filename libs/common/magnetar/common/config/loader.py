@@ -34,13 +34,18 @@ OF_COMMANDS: Final = frozenset(
     {
         "MAGNETAR_ADMIN_URL",
         "MAGNETAR_CLIENT_CONF",
+        "MAGNETAR_OFFLOAD_CERTIFICATE",
+        "MAGNETAR_OFFLOAD_KEY",
+        "MAGNETAR_OFFLOAD_SERVER_NAME",
+        "MAGNETAR_OFFLOAD_SERVICE",
+        "MAGNETAR_OFFLOAD_TRUST_CERTS",
         "MAGNETAR_PROFILE",
         "MAGNETAR_SERVICE_URL",
         "MAGNETAR_SPEEDUPS",
         "MAGNETAR_TOKEN",
     }
 )
-"""Environment variables of command-line clients; a server ignores them."""
+"""Environment variables of commands, and of what starts a server; settings are none of them."""
 DEFAULT_ORIGIN: Final = "default"
 
 TOKEN_SETTING_PREFIX: Final = "tokenSettingPrefix"
