@@ -24,9 +24,14 @@ __all__ = ["read_topic", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format "magnetar" with a session. Idempotent."""
-    from magnetar.spark.data_source import register as register_format
+    """Register the format "magnetar" with a session. Idempotent.
 
+    Raises ConfigError if the Python of a local session's workers lacks magnetar-spark.
+    """
+    from magnetar.spark.data_source import register as register_format
+    from magnetar.spark.worker_python import check_worker_python
+
+    check_worker_python(spark)
     register_format(spark)
 
 
