@@ -31,7 +31,7 @@ PACED_S: Final = 4
 
 @dataclass(frozen=True)
 class Side:
-    """What is compared: a checkout, and environment variables of its server."""
+    """One side of the comparison: a checkout, and environment variables of its server."""
 
     name: str
     checkout: Path

@@ -29,7 +29,7 @@ def classes_of(source: Path) -> Iterator[tuple[str, set[str]]]:
 
 
 def imports_of(source: Path) -> set[tuple[str, str]]:
-    """What a module imports by name, as (module, name)."""
+    """Names that a module imports, as (module, name)."""
     return {
         (node.module, alias.name)
         for node in ast.walk(ast.parse(source.read_text()))

@@ -1,4 +1,4 @@
-"""What `register` says when the workers of a local session have another Python."""
+"""`register` names what to set when the workers of a local session have another Python."""
 
 from __future__ import annotations
 
