@@ -62,15 +62,18 @@ def measure(options: argparse.Namespace, command: str) -> Results:
     rounds = options.rounds or (1 if options.quick else 3)
     began = time.monotonic()
     run = Run(programs, results, rounds=rounds, starts=rounds, only=frozenset(options.only))
-    with Steps(run.step_count()) as steps:
-        run.execute(steps)
+    try:
+        with Steps(run.step_count()) as steps:
+            run.execute(steps)
+    except (KeyboardInterrupt, SystemExit):
+        results.notes.append("The run was ended early; what it had measured by then is here.")
     results.seconds = time.monotonic() - began
     return results
 
 
 def main(argv: Sequence[str]) -> None:
     options = arguments().parse_args(argv)
-    # A polite end from outside stops the servers too.
+    # A polite end from outside stops the servers too, and keeps what was measured.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.render:
         results = load(options.render)

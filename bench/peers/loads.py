@@ -64,7 +64,7 @@ LOADS: Final = (
         each_synced=15_000,
     ),
     Load("produce-1k", "produce 1 KiB, 1,000 in flight", "produce", _PRODUCED, 300_000, each_synced=15_000),
-    Load(ONE_IN_FLIGHT, "produce 100 B, one in flight", "produce", (P50, P99), 5_000, size=100, window=1),
+    Load(ONE_IN_FLIGHT, "produce 100 B, one in flight", "produce", (P50, P99), 3_000, size=100, window=1),
     Load(
         "tail",
         "produce and consume 1 KiB, explicit acks",

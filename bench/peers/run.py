@@ -19,7 +19,8 @@ from bench.progress import Steps
 from bench.results import Results
 from bench.runner import settle
 
-LOAD_SECONDS_MAX: Final = 180.0
+LOAD_SECONDS_MAX: Final = 300.0
+"""Longer than the generator waits for a server that starts."""
 IDLE_SECONDS: Final = 4.0
 """From the first acknowledgement to the look at the resident memory."""
 
