@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -51,8 +51,8 @@ def _row(figure: Figure, ours: list[float], anchor: list[float]) -> tuple[str, .
         verdict = "" if figure.floor is None else "**not measured**"
     return (
         figure.key,
-        _values(ours, figure.unit),
-        _values(anchor, figure.unit),
+        values_cell(ours, figure.unit),
+        values_cell(anchor, figure.unit),
         "" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.3f}",
         _limit(figure, figure.floor),
         _limit(figure, figure.aim),
@@ -60,7 +60,8 @@ def _row(figure: Figure, ours: list[float], anchor: list[float]) -> tuple[str, .
     )
 
 
-def _values(values: list[float], unit: str) -> str:
+def values_cell(values: Sequence[float], unit: str) -> str:
+    """The median, and the lowest and highest of several."""
     if not values:
         return ""
     one = spread(values)

@@ -47,9 +47,7 @@ from magnetar.broker.topics.registry.partitioned_topics import PartitionedTopics
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.watch.topic_lists import TopicLists
-from magnetar.broker.transactions.administration import Administration
 from magnetar.broker.transactions.coordinator_topic import IN_A_CLUSTER, IN_A_STANDALONE
-from magnetar.broker.transactions.coordinator_views import CoordinatorViews
 from magnetar.broker.transactions.transactions import Transactions
 from magnetar.broker.transport.listener import Listener
 from magnetar.common.errors import MagnetarError, OwnershipLost, ServiceNotReady
@@ -72,13 +70,14 @@ from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.intents import finish_intents
 from magnetar.ledger.managed_ledger.offload_ledgers import OffloadLedgers
 
-if TYPE_CHECKING:  # not used by a standalone
+if TYPE_CHECKING:  # not used by a standalone without transactions
     from magnetar.broker.control.bundle_moves import BundleMoves
     from magnetar.broker.control.control_plane import ControlPlane
     from magnetar.broker.control.remote_topics import TopicsElsewhere
     from magnetar.broker.load.leader import LoadLeader
     from magnetar.broker.ownership.cluster import Cluster
     from magnetar.broker.tenure import Lease
+    from magnetar.broker.transactions.coordinator_views import CoordinatorViews
     from magnetar.common.security.tls.accepting import PortTls
 
 log = get_logger(__name__)
@@ -464,7 +463,11 @@ class Broker:
     def coordinators(self) -> CoordinatorViews | None:
         """The transaction coordinators of the cluster, for the admin API; None with transactions off."""
         found = self.transactions.coordinators
-        return None if found is None else Administration(found, self._metadata, self._keys)
+        if found is None:
+            return None
+        from magnetar.broker.transactions.administration import Administration  # needs a coordinator
+
+        return Administration(found, self._metadata, self._keys)
 
     async def lookup(self, name: TopicName, listener: str = "") -> ServiceUrls:
         """Returns the addresses of the topic's broker, for clients of the given advertised listener.

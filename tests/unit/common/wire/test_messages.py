@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,10 +14,15 @@ ENTRIES = [frames.entry(bytes(size)) for size in (0, 1, 100, 1_000, 70_000)]
 
 
 def by_protobuf(
-    consumer_id: int, ledger_id: int, first_entry_id: int, partition: int = -1, **fields: Any
+    consumer_id: int,
+    ledger_id: int,
+    first_entry_id: int,
+    partition: int = -1,
+    entries: Sequence[bytes] = ENTRIES,
+    **fields: Any,
 ) -> bytes:
     made = []
-    for index, entry in enumerate(ENTRIES):
+    for index, entry in enumerate(entries):
         message_id = pb.MessageIdData(ledgerId=ledger_id, entryId=first_entry_id + index)
         if partition != -1:
             message_id.partition = partition
@@ -33,6 +39,17 @@ def test_the_frames_of_a_run_are_those_of_protobuf(first_entry: int, partition: 
     out: list[bytes] = []
     MessageFramer(4, partition).frames(out, 2**40, first_entry, ENTRIES)
     assert b"".join(out) == by_protobuf(4, 2**40, first_entry, partition)
+
+
+@pytest.mark.parametrize("sizes", [(9, 9, 9), (9, 100, 9), (9, 100, 100, 7, 9), (9,)])
+@pytest.mark.parametrize("first_entry", [0, 126, 16_382])
+def test_entries_of_one_length_or_nearly_so_have_the_frames_of_protobuf(
+    sizes: tuple[int, ...], first_entry: int
+) -> None:
+    entries = [frames.entry(bytes(size)) for size in sizes]
+    out: list[bytes] = []
+    MessageFramer(4).frames(out, 5, first_entry, entries)
+    assert b"".join(out) == by_protobuf(4, 5, first_entry, entries=entries)
 
 
 @pytest.mark.parametrize(

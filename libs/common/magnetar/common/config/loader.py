@@ -7,14 +7,12 @@ an optional setting it means None. All problems are reported together.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-import javaproperties
 from magnetar.common.config.pulsar_keys import is_pulsar_key, pulsar_keys, refused_switches
 from magnetar.common.config.setting_values import (
     Setting,
@@ -136,6 +134,8 @@ def load(
 
 def read_properties(path: Path) -> dict[str, str]:
     """Returns the pairs of a file of Java properties, without spaces around values. Raises ConfigError."""
+    import javaproperties  # with XML and 16 modules more, for those who have a file
+
     try:
         pairs = javaproperties.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -266,6 +266,8 @@ def _from_overrides(overrides: Sequence[str], problems: list[str]) -> dict[str, 
 
 def _nearest(key: str, settings: Mapping[str, Setting]) -> str:
     """Returns '; did you mean ...?', preferring Magnetar's keys over Pulsar's; empty if no key is close."""
+    import difflib  # for wrong keys only
+
     for candidates, remark in ((settings.keys(), ""), (pulsar_keys(), " (which has no use here)")):
         by_folded = {_fold(candidate): candidate for candidate in sorted(candidates)}
         near = difflib.get_close_matches(_fold(key), by_folded, n=1, cutoff=0.75)

@@ -13,7 +13,6 @@ import logging
 import os
 import time
 from datetime import UTC, datetime
-from logging.handlers import WatchedFileHandler
 from typing import Any, Final
 
 from magnetar.common.obs import request_ids
@@ -78,6 +77,8 @@ def open_audit_file(path: str) -> None:
     logger.propagate = True
     if not path:
         return
+    from logging.handlers import WatchedFileHandler  # only few processes have such a file
+
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     file_handler = WatchedFileHandler(path, encoding="utf-8")
     file_handler.setFormatter(logging.Formatter("%(message)s"))

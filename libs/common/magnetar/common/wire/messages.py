@@ -103,9 +103,12 @@ class MessageFramer:
             tail += self._partition + after
             overhead = 4 + command_bytes
             if entry_metadata is None:
-                for head, entry in zip(heads, taken, strict=True):
-                    out.append((overhead + len(entry)).to_bytes(4, "big") + command + head + tail)
-                    out.append(entry)
+                if len(taken[0]) == len(taken[-1]):
+                    _append_alike(out, heads, tail, taken, overhead, command)
+                else:
+                    for head, entry in zip(heads, taken, strict=True):
+                        out.append((overhead + len(entry)).to_bytes(4, "big") + command + head + tail)
+                        out.append(entry)
             else:
                 added = entry_metadata[done : done + len(heads)]
                 for head, entry, metadata in zip(heads, taken, added, strict=True):
@@ -166,3 +169,21 @@ def run_entry_metadata(
         metadata = BrokerEntryMetadata(broker_timestamp=publish_time_ms, index=next_index - 1)
         serialized.append(metadata.SerializeToString())
     return serialized
+
+
+def _append_alike(
+    out: list[bytes],
+    heads: Sequence[bytes],
+    tail: bytes,
+    entries: Sequence[bytes],
+    overhead: int,
+    command: bytes,
+) -> None:
+    """Append messages of entries most of which have one length, and so the same bytes before their ids."""
+    entry_bytes, before = -1, b""
+    for head, entry in zip(heads, entries, strict=True):
+        if len(entry) != entry_bytes:
+            entry_bytes = len(entry)
+            before = (overhead + entry_bytes).to_bytes(4, "big") + command
+        out.append(before + head + tail)
+        out.append(entry)

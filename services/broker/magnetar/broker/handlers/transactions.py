@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from magnetar.broker.client_endings import EndCode
 from magnetar.broker.handlers.client import Client
-from magnetar.broker.transactions.coordinator import Coordinator
-from magnetar.broker.transactions.coordinators import Coordinators
 from magnetar.broker.transactions.participants import EndOutcome, EndResult, TransactionEnd
 from magnetar.common.errors import (
     InvalidTxnStatus,
@@ -37,6 +35,10 @@ from magnetar.common.wire.pulsar_pb2 import (
     CommandTcClientConnectRequest,
     ServerError,
 )
+
+if TYPE_CHECKING:  # loaded where transactions are on
+    from magnetar.broker.transactions.coordinator import Coordinator
+    from magnetar.broker.transactions.coordinators import Coordinators
 
 TTL_MS_MAX: Final = 1 << 45
 """Longest time to live of a transaction, in milliseconds: a thousand years."""

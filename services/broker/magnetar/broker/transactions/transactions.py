@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from magnetar.broker.ownership.ownership import Ownership
 from magnetar.broker.task_spawner import Spawn
 from magnetar.broker.topics.registry.topic_registry import TopicRegistry
 from magnetar.broker.transaction_config import TransactionConfig
 from magnetar.broker.transactions.coordinator_topic import coordinator_count, ensure_coordinators
-from magnetar.broker.transactions.coordinators import Coordinators
 from magnetar.broker.transactions.lingering import LingeringTransactions
 from magnetar.broker.transactions.participants import Participants
 from magnetar.broker.transactions.status import Statuses, TransactionStatuses
@@ -19,6 +19,9 @@ from magnetar.common.naming.bundle_range import BundleRange
 from magnetar.common.naming.namespace_name import NamespaceName
 from magnetar.common.naming.txn_id import TxnId
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
+
+if TYPE_CHECKING:  # loaded by `start`: a broker without transactions needs none of it
+    from magnetar.broker.transactions.coordinators import Coordinators
 
 
 class Transactions:
@@ -56,6 +59,8 @@ class Transactions:
         """Serves the coordinators of this broker, which the first start in the cluster creates, `count` of
         them. Raises MetadataError.
         """
+        from magnetar.broker.transactions.coordinators import Coordinators
+
         metadata, keys, clock = self._ledgers.metadata, self._ledgers.keys, self._ledgers.clock
         await ensure_coordinators(metadata, keys, count, clock.wall_ms())
         self.coordinators = Coordinators(

@@ -1,0 +1,1 @@
+"""Magnetar beside NATS JetStream and Apache Kafka, with and without a sync before each acknowledgement."""
