@@ -13,8 +13,8 @@ from magnetar.testing.free_ports import free_ports
 from bench.brokers import ANCHOR, APACHE_PULSAR, JAVA_OPENS
 from bench.clusters import apache_settings
 from bench.clusters.processes import JavaBroker, JavaProcess, listens
-from bench.clusters.quorums import BOOKIES
-from bench.clusters.side import BROKERS, Side
+from bench.clusters.quorums import BOOKIES, BROKERS, SPARE_BOOKIES
+from bench.clusters.side import Side
 from tests.integration.harness import Endpoint
 
 BOOKIE_SETTINGS: Final = ANCHOR.parent / "bookkeeper" / "bookie.conf"
@@ -29,8 +29,9 @@ _NETTY: Final = (
 
 def apache_side(directory: Path, jars: Path) -> Side:
     """The cluster, of which nothing runs yet."""
-    zookeeper_port, *ports = free_ports(1 + BOOKIES + 2 * BROKERS)
-    bookie_ports, broker_ports = ports[:BOOKIES], ports[BOOKIES:]
+    bookies = BOOKIES + SPARE_BOOKIES
+    zookeeper_port, *ports = free_ports(1 + bookies + 2 * BROKERS)
+    bookie_ports, broker_ports = ports[:bookies], ports[bookies:]
     pairs = list(zip(broker_ports[::2], broker_ports[1::2], strict=True))
     java = partial(_java, jars)
 

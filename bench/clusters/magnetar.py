@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.brokers import MAGNETAR
-from bench.clusters.quorums import BOOKIES
-from bench.clusters.side import BROKERS, Side
+from bench.clusters.quorums import BOOKIES, BROKERS, SPARE_BOOKIES
+from bench.clusters.side import Side
 from tests.cluster.processes import Cluster
 from tests.etcd_server import EtcdServer
 
@@ -23,7 +23,9 @@ SAME_AS_THE_OTHER: Final = {
 
 def magnetar_side(directory: Path) -> Side:
     """The cluster, of which nothing runs yet."""
-    cluster = Cluster(directory, bookies=BOOKIES, bookie_settings=DEFAULT_SEGMENT, etcd_fsync=True)
+    cluster = Cluster(
+        directory, bookies=BOOKIES + SPARE_BOOKIES, bookie_settings=DEFAULT_SEGMENT, etcd_fsync=True
+    )
     brokers = [cluster.broker(SAME_AS_THE_OTHER) for _ in range(BROKERS)]
     return Side(MAGNETAR, directory, Etcd(cluster.etcd), cluster.bookies, brokers)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -11,13 +12,16 @@ from typing import Final
 
 from bench.clusters.apache import apache_side
 from bench.clusters.backlog import Backlog, CatchUp
-from bench.clusters.kills import Kill
+from bench.clusters.kills import BEFORE_S, Kill
 from bench.clusters.magnetar import magnetar_side
+from bench.clusters.processes import Process
 from bench.clusters.scenarios import (
     AFTER,
+    AWAY_SECONDS,
     IDLE,
     KILL_BOOKIE,
     KILL_BROKER,
+    KILL_SPARED,
     PUBLISHED_PER_S,
     START,
     Scale,
@@ -81,6 +85,7 @@ class Run:
                 (one, partial(_measure_catch_up, entries, batch))
                 for one, entries, batch in catch_ups(self.scale).values()
             ),
+            (KILL_SPARED, _measure_spared_kill),
             (KILL_BOOKIE, _measure_bookie_kill),
             (KILL_BROKER, _measure_broker_kill),
         ]
@@ -149,13 +154,35 @@ def _measure_catch_up(entries: int, batch: int, side: Side, steps: Steps) -> dic
     return run_apart(CatchUp(backlog), side.target).figures
 
 
-def _measure_bookie_kill(side: Side, steps: Steps) -> dict[str, float]:
+def _measure_spared_kill(side: Side, steps: Steps) -> dict[str, float]:
+    side.add_spare_bookies()
     settle()
-    kill = Kill(side.brokers[0].endpoint.service_url, PUBLISHED_PER_S, bookie_pid=side.bookies[0].pid)
     try:
-        return run_apart(kill, side.target).figures
+        return run_apart(_bookie_kill(side), side.target).figures
     finally:
         side.serve(steps.say)
+
+
+def _measure_bookie_kill(side: Side, steps: Steps) -> dict[str, float]:
+    """Where no bookie can replace it, the killed one comes back: a cluster may wait for that."""
+    settle()
+    back = threading.Timer(AWAY_SECONDS + BEFORE_S, _launch_again, [side.bookies[0]])
+    back.start()
+    try:
+        return run_apart(_bookie_kill(side), side.target).figures
+    finally:
+        back.cancel()
+        back.join()
+        side.serve(steps.say)
+
+
+def _bookie_kill(side: Side) -> Kill:
+    return Kill(side.brokers[0].endpoint.service_url, PUBLISHED_PER_S, bookie_pid=side.bookies[0].pid)
+
+
+def _launch_again(bookie: Process) -> None:
+    if not bookie.running:
+        bookie.launch()
 
 
 def _measure_broker_kill(side: Side, steps: Steps) -> dict[str, float]:

@@ -163,7 +163,15 @@ IDLE: Final = Scenario(
     "idle after the start, all processes",
     (Figure("idle RSS MB", "MB", "lower"), Figure("idle CPU %", "%", "lower")),
 )
-KILL_BOOKIE: Final = Scenario("kill-bookie", "kill -9 of a bookie, a publisher at 500/s", _PAUSE)
+KILL_SPARED: Final = Scenario(
+    "kill-bookie-spare", "kill -9 of a bookie while a fourth one runs, a publisher at 500/s", _PAUSE
+)
+AWAY_SECONDS: Final = 30.0
+KILL_BOOKIE: Final = Scenario(
+    "kill-bookie",
+    f"kill -9 of one of three bookies, which is back after {AWAY_SECONDS:g} s, a publisher at 500/s",
+    _PAUSE,
+)
 KILL_BROKER: Final = Scenario("kill-broker", "kill -9 of the broker, a publisher at 500/s", _PAUSE)
 AFTER: Final = Scenario(
     "after", "after all the runs above, all processes", (Figure("RSS MB", "MB", "lower"),)
@@ -173,4 +181,4 @@ AFTER: Final = Scenario(
 def all_scenarios(scale: Scale) -> list[Scenario]:
     """Everything, in the order of the report."""
     caught_up = [scenario for scenario, _, _ in catch_ups(scale).values()]
-    return [*paired(scale), *caught_up, KILL_BOOKIE, KILL_BROKER, START, IDLE, AFTER]
+    return [*paired(scale), *caught_up, KILL_SPARED, KILL_BOOKIE, KILL_BROKER, START, IDLE, AFTER]

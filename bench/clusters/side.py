@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from bench.clusters.processes import Process
+from bench.clusters.quorums import BOOKIES
 from bench.connection import Connection, Refused
 from bench.frames import FIRST_SEQUENCE_ID, SendTemplate
 from bench.target import Target, new_topic
 from tests.integration.harness import Endpoint
-
-BROKERS: Final = 2
-"""The second one runs only while brokers are killed: lookups of the loads need one that serves all topics."""
 
 SERVING_SECONDS_MAX: Final = 180.0
 
@@ -40,17 +38,18 @@ class Side:
         brokers: Sequence[BrokerOf],
         set_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """`set_up` is called once, when the metadata store answers."""
+        """`set_up` is called once, when the metadata store answers. Bookies beyond BOOKIES are spare ones."""
         self.name = name
         self.directory = directory
         self.metadata = metadata
-        self.bookies = bookies
+        self.bookies = bookies[:BOOKIES]
+        self.spare_bookies = bookies[BOOKIES:]
         self.brokers = brokers
         self._set_up = set_up
 
     @property
     def processes(self) -> list[Process]:
-        return [self.metadata, *self.bookies, *self.brokers]
+        return [self.metadata, *self.bookies, *self.spare_bookies, *self.brokers]
 
     @property
     def target(self) -> Target:
@@ -85,7 +84,7 @@ class Side:
         if not self.brokers[0].running:
             self.brokers[0].launch()
         self.brokers[0].wait_until_healthy()
-        for other in self.brokers[1:]:
+        for other in (*self.brokers[1:], *self.spare_bookies):
             other.stop()
         self._await_acknowledgement()
 
@@ -97,12 +96,19 @@ class Side:
         for broker in self.brokers:
             broker.wait_until_healthy()
 
+    def add_spare_bookies(self) -> None:
+        """Start the bookies that can replace a killed one."""
+        for bookie in self.spare_bookies:
+            bookie.launch()
+        for bookie in self.spare_bookies:
+            bookie.wait_until_healthy()
+
     def restart_cold(self, say: Callable[[str], None]) -> None:
         """Stop brokers and bookies, let the page cache go of their files, and start them again."""
         say(f"{self.name}: stopping brokers and bookies")
         for broker in self.brokers:
             broker.stop()
-        for bookie in self.bookies:
+        for bookie in (*self.bookies, *self.spare_bookies):
             bookie.stop()
         let_go_of_pages(self.directory)
         self.serve(say)
