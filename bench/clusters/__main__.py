@@ -17,7 +17,7 @@ from typing import Final
 
 from bench import report
 from bench.brokers import APACHE_PULSAR, MAGNETAR, anchor_version, apache_pulsar_jars
-from bench.clusters.run import Run
+from bench.clusters.run import RESULTS_KIND, Run
 from bench.clusters.scenarios import FULL, QUICK, all_scenarios
 from bench.progress import Steps
 from bench.results import Results, load, machine, now, revision, together
@@ -25,18 +25,26 @@ from tests.integration.harness import ROOT
 
 COMMAND: Final = "python -m bench.clusters"
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
-SECTION: Final = "cluster"
+SECTIONS: Final = ("cluster", "cluster-quick")
+"""Generated parts of the page."""
 
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="one round, small loads: about 6 minutes")
+    parser.add_argument("--quick", action="store_true", help="one round, small loads: about 9 minutes")
     parser.add_argument("--rounds", type=int, help=f"rounds of every load (default {FULL.rounds}; quick: 1)")
     parser.add_argument("--only", nargs="+", metavar="LOAD", default=[], help="these loads only")
     parser.add_argument("--alone", action="store_true", help="Magnetar without Apache Pulsar")
-    parser.add_argument("--docs", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument(
+        "--docs",
+        nargs="?",
+        const=SECTIONS[0],
+        choices=SECTIONS,
+        metavar="SECTION",
+        help=f"write the table into this section of docs/benchmarks.md: {', '.join(SECTIONS)}",
+    )
     parser.add_argument(
         "--render", type=Path, nargs="+", metavar="JSON", help="measure nothing: report these results"
     )
@@ -73,11 +81,11 @@ def main(argv: Sequence[str]) -> None:
         results = together([load(path) for path in options.render])
     else:
         results = measure(options, " ".join([COMMAND, *argv]))
-        print(f"bench: results in {results.save(SECTION).relative_to(ROOT)}")
+        print(f"bench: results in {results.save(RESULTS_KIND).relative_to(ROOT)}")
     scenarios = all_scenarios(QUICK if results.quick else FULL)
     report.show(results, scenarios)
     if options.docs:
-        report.write_page(PAGE, results, section=SECTION, scenarios=scenarios)
+        report.write_page(PAGE, results, section=options.docs, scenarios=scenarios)
         print(f"bench: wrote {PAGE.relative_to(ROOT)}")
 
 

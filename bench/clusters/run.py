@@ -40,6 +40,9 @@ from tests.integration.harness import temporary_directory
 
 Measure = Callable[[Side, Steps], dict[str, float]]
 
+RESULTS_KIND: Final = "cluster"
+"""How the names of the files with results begin."""
+
 FAILURE_LINES: Final = 2
 
 
@@ -72,6 +75,7 @@ class Run:
                 self._warm_up(side)
             for number in range(self.scale.rounds):
                 self._round(number, steps)
+                self.results.save(RESULTS_KIND)  # a long run that is interrupted later keeps these
             for name, side in self._sides.items():
                 self.results.add(AFTER.key, name, {AFTER.figures[0].key: side.target.rss_bytes() / 1e6})
         finally:
