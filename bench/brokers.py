@@ -34,7 +34,7 @@ _JAVA_OPTIONS: Final = (
     "-XX:MaxDirectMemorySize=4g",
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
-_JAVA_OPENS: Final = (
+JAVA_OPENS: Final = (
     "java.base/java.nio",
     "java.base/jdk.internal.misc",
     "java.base/jdk.internal.platform",
@@ -106,7 +106,7 @@ class ApachePulsar:
         configuration.write_text((ANCHOR / "standalone.conf").read_text() + ports + more)
         (self._directory / "data").mkdir(exist_ok=True)
         command = ["java", *_JAVA_OPTIONS]
-        for package in _JAVA_OPENS:
+        for package in JAVA_OPENS:
             command += ["--add-opens", f"{package}=ALL-UNNAMED"]
         command += [f"-Dlog4j.configurationFile={ANCHOR / 'log4j2.xml'}", "-cp", f"{self._jars}/*"]
         command += ["org.apache.pulsar.PulsarStandaloneStarter", "--config", str(configuration)]

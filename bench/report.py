@@ -13,7 +13,7 @@ from rich.table import Table
 from bench.brokers import APACHE_PULSAR, MAGNETAR
 from bench.figures import Figure, spread
 from bench.results import Results
-from bench.scenarios import FULL, QUICK, all_scenarios
+from bench.scenarios import FULL, QUICK, Scenario, all_scenarios
 
 BEGIN: Final = "<!-- figures: begin -->"
 END: Final = "<!-- figures: end -->"
@@ -28,10 +28,13 @@ PLOTS: Final = {
 HEADINGS: Final = ("load", "figure", "Magnetar", "Apache Pulsar", "ratio", "floor", "aim", "verdict")
 
 
-def rows(results: Results) -> list[tuple[str, ...]]:
-    """The table: one row a figure; a load's title stands in its first row only."""
+def rows(results: Results, scenarios: Sequence[Scenario] = ()) -> list[tuple[str, ...]]:
+    """The table: one row a figure; a load's title stands in its first row only.
+
+    `scenarios` are those of a benchmark that has its own; those of `python -m bench` when empty.
+    """
     found = []
-    for scenario in all_scenarios(QUICK if results.quick else FULL):
+    for scenario in scenarios or all_scenarios(QUICK if results.quick else FULL):
         title = scenario.title
         for figure in scenario.figures:
             ours = results.values(scenario.key, figure.key, MAGNETAR)
@@ -105,30 +108,34 @@ def summary(results: Results) -> list[str]:
     return lines + results.notes + [f"Failed: {failure}" for failure in results.failures]
 
 
-def missed(results: Results) -> list[str]:
+def missed(results: Results, scenarios: Sequence[Scenario] = ()) -> list[str]:
     """The figures below their floor."""
     title = ""
     found = []
-    for row in rows(results):
+    for row in rows(results, scenarios):
         title = row[0] or title
         if "missed" in row[-1] or "not measured" in row[-1]:
             found.append(f"{title}: {row[1]}: {row[-1].replace('*', '')}")
     return found
 
 
-def markdown(results: Results, plots: Iterable[tuple[str, str]]) -> str:
+def markdown(results: Results, plots: Iterable[tuple[str, str]], scenarios: Sequence[Scenario] = ()) -> str:
     """A generated part of docs/benchmarks.md; `plots` are their kinds and their paths from there."""
     lines = [*summary(results), ""]
     lines.append("| " + " | ".join(HEADINGS) + " |")
     lines.append("|" + " --- |" * len(HEADINGS))
-    lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows(results, scenarios)]
     for kind, path in plots:
         lines += ["", f"![{PLOTS[kind]}]({path})"]
     return "\n".join(lines)
 
 
 def write_page(
-    page: Path, results: Results, plots: Iterable[tuple[str, str]] = (), section: str = "figures"
+    page: Path,
+    results: Results,
+    plots: Iterable[tuple[str, str]] = (),
+    section: str = "figures",
+    scenarios: Sequence[Scenario] = (),
 ) -> None:
     """Replace what stands between the markers of a section."""
     begin, end = BEGIN.replace("figures", section), END.replace("figures", section)
@@ -137,14 +144,14 @@ def write_page(
     _, _, tail = rest.partition(end)
     if not tail:
         raise ValueError(f"{page} lacks the markers {begin} and {end}")
-    page.write_text(f"{head}{begin}\n{markdown(results, plots)}\n{end}{tail}")
+    page.write_text(f"{head}{begin}\n{markdown(results, plots, scenarios)}\n{end}{tail}")
 
 
-def show(results: Results) -> None:
+def show(results: Results, scenarios: Sequence[Scenario] = ()) -> None:
     """Print the table and the verdict."""
     console = Console()
     table = Table(*HEADINGS, box=None, pad_edge=False)
-    for row in rows(results):
+    for row in rows(results, scenarios):
         table.add_row(*(cell.replace("**", "") for cell in row))
     if console.is_terminal:
         console.print(table)
@@ -153,5 +160,5 @@ def show(results: Results) -> None:
         Console(width=220).print(table)
     for line in summary(results):
         print(line)
-    short = missed(results)
+    short = missed(results, scenarios)
     print(f"floors missed: {len(short)}" + "".join(f"\n  {line}" for line in short))

@@ -32,18 +32,16 @@ class Target:
     trust_certs: str = ""
     """Authorities (PEM file) of a service URL with TLS."""
 
+    more_pids: tuple[int, ...] = ()
+    """The other processes of a cluster, whose costs count too."""
+
     def cpu_seconds(self) -> float:
-        """User and system time of the process so far; 0.0 when it is unknown."""
-        if self.pid is None:
-            return 0.0
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """User and system time of the processes so far; 0.0 when they are unknown."""
+        return sum(map(_cpu_seconds, self._pids))
 
     def rss_bytes(self) -> int:
-        """Resident memory of the process; 0 when it is unknown."""
-        if self.pid is None:
-            return 0
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        """Resident memory of the processes; 0 when they are unknown."""
+        return sum(map(_rss_bytes, self._pids))
 
     def metrics(self) -> str:
         """The metrics page."""
@@ -53,6 +51,19 @@ class Target:
     def loop_lag_buckets(self) -> dict[float, float]:
         """Cumulative counts by upper bound in seconds, of Magnetar's event loop so far."""
         return {float(bound): float(count) for bound, count in _LAG_BUCKET.findall(self.metrics())}
+
+    @property
+    def _pids(self) -> tuple[int, ...]:
+        return self.more_pids if self.pid is None else (self.pid, *self.more_pids)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _rss_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:

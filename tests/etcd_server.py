@@ -136,6 +136,11 @@ class EtcdServer:
         self.wait_until_healthy()
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None, "etcd was never started"
+        return self._process.pid
+
+    @property
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
