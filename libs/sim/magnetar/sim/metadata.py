@@ -102,6 +102,11 @@ class SimMetadataServer:
         twin._ordered = sorted(twin._keys)
         return twin
 
+    def restore(self, backup: SimMetadataServer) -> None:
+        """Puts the keys and the revision of another store in the place of this one's; no watch is told."""
+        self.revision = backup.revision
+        self._keys, self._ordered = dict(backup._keys), list(backup._ordered)
+
     def get(self, key: str) -> Versioned | None:
         stored = self._keys.get(key)
         return None if stored is None else Versioned(key, stored.value, stored.version)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from magnetar.broker.load.config import LoadConfig
@@ -55,9 +55,14 @@ class BrokerLoad:
     topics: int
     age_s: float
     """Age of the last report, in seconds."""
-    shares: tuple[BundleShare, ...] = ()
-    """Its most loaded bundles, in descending order."""
+    parts: Mapping[Bundle, float] = field(default_factory=dict)
+    """The part of its load, 0 to 1, of its most loaded bundles, in descending order."""
     draining: bool = False
+
+    @property
+    def shares(self) -> list[BundleShare]:
+        """Its most loaded bundles, in descending order; made for the few brokers that shed bundles."""
+        return [BundleShare(bundle, self.steady * part) for bundle, part in self.parts.items()]
 
 
 class _Pending:
@@ -288,7 +293,7 @@ class ClusterLoad:
             steady,
             known.report.total.topics,
             now - known.received_s,
-            tuple(BundleShare(bundle, steady * part) for bundle, part in known.parts.items()),
+            known.parts,
             known.report.draining,
         )
 
