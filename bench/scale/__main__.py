@@ -3,7 +3,7 @@
 `leader` measures the leader's functions at full size, `costs` what etcd and calls between brokers cost on
 this machine; `simulate` runs the scenarios with these costs, over the real code of ownership and load
 balancing in virtual time; `topics` counts the metadata of topics in a real cluster. Each keeps its figures in
-bench/results/scale.json.
+bench/results/scale.json, which `show` shows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parts = ("leader", "costs", "simulate", "topics")
-    parser.add_argument("parts", nargs="*", metavar="PART", default=parts, help=f"of {', '.join(parts)}")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", default=parts, help=f"of {', '.join(parts)}, show"
+    )
     parser.add_argument("--brokers", type=int, nargs="+", default=[10, 30, 100], help="sizes to simulate")
     parser.add_argument("--bundles", type=int, help=f"of all brokers (default {BUNDLES_A_BROKER} each)")
     parser.add_argument("--scenarios", nargs="+", choices=list(STEPS), default=list(STEPS))
@@ -59,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--topics", type=int, default=500, help="topics of which metadata is counted")
     parser.add_argument("--docs", action="store_true", help=f"put the tables into {report.PAGE.name}")
     options = parser.parse_args(argv)
-    if unknown := set(options.parts) - set(parts):
-        parser.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(parts)}")
+    if unknown := set(options.parts) - {*parts, "show"}:
+        parser.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(parts)}, show")
     configure(level="critical")
     # Very many objects live until the end: looking through all of them again and again takes long.
     gc.set_threshold(200_000, 20, 100)

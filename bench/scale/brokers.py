@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from bench.scale.world import World
 
 TAKE_DEADLINE_S: Final = 1.5
-"""As in the control plane of a broker."""
+"""The deadline in the control plane of a broker."""
 
 
 @dataclass(slots=True)

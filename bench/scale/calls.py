@@ -1,4 +1,4 @@
-"""What a call between two brokers costs each of them, over loopback in one process."""
+"""The cost of a call between two brokers for each of them, over loopback in one process."""
 
 from __future__ import annotations
 

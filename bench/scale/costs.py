@@ -1,4 +1,4 @@
-"""What the parts of the control plane cost: seconds of one core, and of etcd."""
+"""Costs of the parts of the control plane: seconds of one core, and of etcd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real etcd on this machine spends on the control plane's requests, and holds.
+"""CPU of a real etcd on this machine for the requests of the control plane, and bytes of its file.
 
 CPU is that of the process, all of its threads together.
 """

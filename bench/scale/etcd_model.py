@@ -42,7 +42,7 @@ NETWORK_S: Final = 0.000_5
 
 @dataclass(slots=True)
 class Traffic:
-    """What passed, in all."""
+    """Counts of all that passed."""
 
     reads: int = 0
     read_keys: int = 0

@@ -16,7 +16,7 @@ Found = Mapping[str, Any]
 
 
 def scenarios(found: Found) -> list[str]:
-    """What each scenario took of etcd and of the leader, and how long bundles waited."""
+    """Returns the load of each scenario on etcd and the leader, and how long bundles waited."""
     rows = [
         [
             f"{each['scenario']}: {each['note']}" if each["note"] else each["scenario"],
@@ -61,7 +61,7 @@ def _size(outcome: Found) -> tuple[int, int, bool]:
 
 
 def leader(found: Found) -> list[str]:
-    """The leader's functions by size."""
+    """Returns the CPU of the leader's functions by size."""
     names = {
         "choose_none_ms": "choice of an owner, no broker has reported, ms",
         "choose_half_ms": "the same, half of them have, ms",
@@ -77,7 +77,7 @@ def leader(found: Found) -> list[str]:
 
 
 def costs(found: Found) -> list[str]:
-    """What single steps cost."""
+    """Returns the costs of single steps."""
     etcd, all_costs = found["etcd"], asdict(costs_now())
     rows = [
         ["a write, etcd", all_costs["etcd_write_s"] * 1e6],
@@ -96,21 +96,17 @@ def costs(found: Found) -> list[str]:
 
 
 def topics(found: Found) -> list[str]:
-    """The metadata of a topic."""
+    """Returns the metadata of a topic."""
     one = found["topics"]
     rows: list[Sequence[object]] = [
         [f"`{family}`", counted, octets] for family, (counted, octets) in one["by_family"].items()
     ]
     rows.append(["all", one["keys"], one["octets"]])
-    writes = [
-        ["made, subscribed to, published to", one["writes_made"]],
-        ["closed with its broker", one["writes_stopped"]],
-        ["loaded, subscribed to and published to again", one["writes_loaded"]],
-    ]
     return [
         *lines(["keys of a topic", "keys", "bytes of keys and values"], rows),
         "",
-        *lines(["a topic is", "transactions of etcd that write"], writes),
+        f"Making, subscribing to and publishing to a topic takes {one['writes_made']:.1f} transactions of "
+        "etcd that write; those that wait are joined.",
     ]
 
 

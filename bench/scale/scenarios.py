@@ -1,4 +1,4 @@
-"""What happens to a very large cluster: it starts, stands, loses a rack, is upgraded, balances load."""
+"""Scenarios of a very large cluster: it starts, stands, loses a rack, is upgraded, balances load."""
 
 from __future__ import annotations
 

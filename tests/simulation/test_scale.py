@@ -60,6 +60,19 @@ def test_every_bundle_is_served_in_the_end_although_the_leader_and_etcd_are_far_
     assert found.longest_wait_s > 3.0, "the leader does not answer in time"
 
 
+@pytest.mark.full
+def test_the_leader_of_very_many_brokers_keeps_its_connections_to_them() -> None:
+    loop = SimLoop(1, traced=False)
+
+    async def main() -> Outcome:
+        world = World(loop, Size(brokers=300, bundles=900, shared=True), Costs())
+        found = await cold_start(world)
+        await world.end()
+        return found
+
+    assert run(loop, main()).connects <= 310, "one connection to each broker, not one for each bundle"
+
+
 def test_etcd_with_too_much_to_do_is_no_longer_waited_for() -> None:
     loop = SimLoop(1)
 

@@ -36,7 +36,7 @@ class Rules:
 
 
 class Parts:
-    """What candidates are made of, and what happens to it."""
+    """The parts that candidates are made of, and random changes of them."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
