@@ -137,9 +137,12 @@ def test_a_choice_looks_up_only_the_brokers_that_have_changed(monkeypatch: pytes
     parts.registered = {each: BrokerRegistration(broker_id=each, run=1) for each in ids}
     asked: list[str] = []
     usage_of = parts.load.usage_of
-    monkeypatch.setattr(
-        parts.load, "usage_of", lambda each, now: (asked.append(each), usage_of(each, now))[1]
-    )
+
+    def noted(broker_id: str, now: float) -> tuple[float, int]:
+        asked.append(broker_id)
+        return usage_of(broker_id, now)
+
+    monkeypatch.setattr(parts.load, "usage_of", noted)
     assert len(parts.of(parts.kept, 0)) == len(ids) == len(asked)
     asked.clear()
     for number, broker_id in enumerate(ids[:50]):
