@@ -79,6 +79,7 @@ class EtcdModel:
         self.changes_s = 0.0
         """Seconds for which all changes so far keep a process busy that mirrors them, as every one does."""
         self._costs = costs
+        self._unqueued_s = 0.0
         self._loop = asyncio.get_running_loop()
         self._watches: dict[str, list[WatchQueue]] = {}
         self._lengths: dict[int, int] = {}
@@ -87,7 +88,7 @@ class EtcdModel:
     @property
     def cpu_s(self) -> float:
         """CPU seconds of all members, for requests and for changes that were sent."""
-        return self.queue.busy_s - self.sent_s / self._costs.etcd_cores + self.sent_s
+        return self.queue.busy_s - self.sent_s / self._costs.etcd_cores + self.sent_s + self._unqueued_s
 
     async def read(self, answer: Callable[[], T], size: Callable[[T], tuple[int, int]], weight: int) -> T:
         """Returns the answer; `size` returns how many keys and bytes of it. Raises MetadataError."""
@@ -96,7 +97,9 @@ class EtcdModel:
         self.traffic.read_keys += keys * weight
         self.traffic.read_bytes += octets * weight
         # The shared mirrors' listings are of different times in reality: they are counted, and delay nothing.
-        await self._turn(self._costs.etcd_read_s + keys * self._costs.etcd_key_s, MetadataError)
+        work_s = self._costs.etcd_read_s + keys * self._costs.etcd_key_s
+        self._unqueued_s += (weight - 1) * work_s
+        await self._turn(work_s, MetadataError)
         found = answer()
         await asyncio.sleep(NETWORK_S)
         return found

@@ -63,6 +63,7 @@ class _Measured:
         self._world, self._scenario = world, scenario
         self._began = world.loop.time()
         self._traffic = world.etcd.traffic.copy()
+        self._writes_at = dict(world.etcd.writes_at)
         self._etcd_s = world.etcd.cpu_s
         self._cores = {each.id: each.core.busy_s for each in world.brokers.values()}
         self._connects = sum(each.client.connects for each in world.brokers.values())
@@ -80,7 +81,7 @@ class _Measured:
             world.loop.time() - self._began,
             max(world.waits, default=0.0),
             world.etcd.traffic.since(self._traffic),
-            max((n for at, n in world.etcd.writes_at.items() if at >= int(self._began)), default=0),
+            max((n - self._writes_at.get(at, 0) for at, n in world.etcd.writes_at.items()), default=0),
             world.etcd.cpu_s - self._etcd_s,
             leader.core.busy_s - self._cores[leader.id],
             leader.core.longest_s,
