@@ -31,6 +31,7 @@ def scenarios(found: Found) -> list[str]:
             each["traffic"]["event_bytes"] / 1e6,
             each["etcd_cpu_s"],
             each["leader_busy_s"],
+            each["traffic"]["unanswered"],
             len(each["wrong"]),
         ]
         for each in sorted(found["outcomes"], key=lambda one: (_ORDER.index(one["scenario"]), _size(one)))
@@ -48,6 +49,7 @@ def scenarios(found: Found) -> list[str]:
         "MB sent",
         "CPU s of etcd",
         "CPU s of the leader",
+        "requests that etcd had no time for",
         "bundles not served by exactly one broker",
     ]
     return lines(headings, rows)
