@@ -54,6 +54,7 @@ TREE: Final = {
         "top",
         "find",
         "sizing",
+        "scale",
         "cluster",
         "bookies",
         "autorecovery",

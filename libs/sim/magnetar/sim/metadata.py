@@ -17,6 +17,7 @@ import asyncio
 import contextvars
 import math
 import random
+from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,8 @@ class SimMetadataServer:
     def __init__(self) -> None:
         self.revision = 0
         self._keys: dict[str, _Stored] = {}
+        self._ordered: list[str] = []
+        """The keys in order, so that a listing of a few of very many is quick."""
         self._leases = 0
         self._expiry: dict[int, Callable[[], None]] = {}
         self._listeners: list[Callable[[list[WatchEvent]], None]] = []
@@ -89,24 +92,37 @@ class SimMetadataServer:
 
     def dump(self) -> dict[str, bytes]:
         """Returns every key and its value, for checkers."""
-        return {key: self._keys[key].value for key in sorted(self._keys)}
+        return {key: self._keys[key].value for key in self._ordered}
 
     def fork(self) -> SimMetadataServer:
         """Returns a second store with the same keys and no leases, for experiments."""
         twin = SimMetadataServer()
         twin.revision = self.revision
         twin._keys = {key: stored for key, stored in self._keys.items() if stored.lease is None}
+        twin._ordered = sorted(twin._keys)
         return twin
+
+    def restore(self, backup: SimMetadataServer) -> None:
+        """Puts the keys and the revision of another store in the place of this one's; no watch is told."""
+        self.revision = backup.revision
+        self._keys, self._ordered = dict(backup._keys), list(backup._ordered)
 
     def get(self, key: str) -> Versioned | None:
         stored = self._keys.get(key)
         return None if stored is None else Versioned(key, stored.value, stored.version)
 
     def children(self, prefix: str) -> Listing:
-        keys = sorted(key for key in self._keys if key.startswith(prefix))
-        return Listing(
-            self.revision, [Versioned(key, self._keys[key].value, self._keys[key].version) for key in keys]
-        )
+        return Listing(self.revision, self.some(prefix))
+
+    def count(self, prefix: str) -> int:
+        """Returns the number of keys under a prefix."""
+        return self._end(prefix) - bisect_left(self._ordered, prefix)
+
+    def some(self, prefix: str, count: int | None = None) -> list[Versioned]:
+        """Returns the first keys under a prefix, all by default."""
+        first, end = bisect_left(self._ordered, prefix), self._end(prefix)
+        keys = self._ordered[first : end if count is None else min(end, first + count)]
+        return [Versioned(key, self._keys[key].value, self._keys[key].version) for key in keys]
 
     def commit(self, ops: Sequence[Op], lease: int | None = None) -> int:
         """Commits all operations or none; raises VersionMismatch, or MetadataError if the lease has ended."""
@@ -124,13 +140,20 @@ class SimMetadataServer:
         events = []
         for op in ops:
             if isinstance(op, Put):
+                if op.key not in self._keys:
+                    insort(self._ordered, op.key)
                 self._keys[op.key] = _Stored(op.value, self.revision, lease if op.ephemeral else None)
                 events.append(WatchEvent(op.key, op.value, self.revision))
             elif isinstance(op, Delete) and self._keys.pop(op.key, None) is not None:
+                del self._ordered[bisect_left(self._ordered, op.key)]
                 events.append(WatchEvent(op.key, None, self.revision))
         for listener in list(self._listeners):
             listener(events)
         return self.revision
+
+    def _end(self, prefix: str) -> int:
+        """Returns where the keys under a prefix end."""
+        return bisect_left(self._ordered, prefix + chr(0x10FFFF)) if prefix else len(self._ordered)
 
     def grant(self, on_expired: Callable[[], None]) -> int:
         """Grants a new lease; `on_expired` is called once at its end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from magnetar.broker.load.cluster_load import BrokerLoad, BundleShare
+from magnetar.broker.load.cluster_load import BrokerLoad
 from magnetar.broker.load.config import LoadConfig, PlacementConfig, SheddingConfig
 from magnetar.broker.load.shedding import BUNDLES_MAX, Move, Shedder
 from magnetar.common.cluster.bundle_owners import Bundle
@@ -18,7 +18,7 @@ AT_ONCE = LoadConfig(shedding=SheddingConfig(hits=1))
 
 def broker(broker_id: str, *shares: float, start: int = 0, draining: bool = False) -> BrokerLoad:
     load = sum(shares)
-    parts = tuple(BundleShare(bundle(start + at), share) for at, share in enumerate(shares))
+    parts = {bundle(start + at): share / load if load else 0.0 for at, share in enumerate(shares)}
     return BrokerLoad(broker_id, load, load, len(shares), 0.0, parts, draining)
 
 

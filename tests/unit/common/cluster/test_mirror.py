@@ -171,6 +171,28 @@ def test_undecodable_value_counts_as_missing() -> None:
     simulate(scenario)
 
 
+def test_other_work_goes_on_while_very_many_keys_are_read_and_what_is_written_meanwhile_counts() -> None:
+    async def scenario(server: SimMetadataServer, store: SimMetadataStore) -> None:
+        for number in range(2_000):
+            server.commit([Put(f"/m/{number:04}", b"1")])
+        mirror, turns, begun = mirror_of(store), 0, asyncio.Event()
+        mirror.on_change(lambda key, value: begun.set())
+        starting = asyncio.create_task(mirror.start())
+        await begun.wait()
+        version = server.commit([Put("/m/1999", b"2")])
+        mirror.note("1999", Text("2", version))
+        mirror.note("none", Text("an answer from before the listing", 5))
+        while not starting.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 10
+        assert len(mirror.items) == 2_000
+        assert mirror.items["1999"].text == "2"
+        await mirror.close()
+
+    simulate(scenario)
+
+
 def test_failing_listener_delays_no_other() -> None:
     async def scenario(server: SimMetadataServer, store: SimMetadataStore) -> None:
         mirror = mirror_of(store)
@@ -218,7 +240,7 @@ def test_metadata_that_was_restored_from_a_backup_is_what_counts() -> None:
         await mirror.start()
         seen: list[str] = []
         mirror.on_change(lambda key, _: seen.append(key))
-        server.revision, server._keys = backup.revision, backup._keys
+        server.restore(backup)
         store.lose_watches()
         await asyncio.sleep(1)
         assert texts(mirror) == {"stays": "1"}
@@ -238,7 +260,7 @@ def test_so_it_is_when_metadata_has_gone_on_for_longer_than_it_had_before() -> N
         await store.put("/m/a", b"lost")
         mirror = mirror_of(store)
         await mirror.start()
-        server.revision, server._keys = backup.revision, backup._keys
+        server.restore(backup)
         for number in range(10):
             server.commit([Put("/other", str(number).encode())])
         store.lose_watches()

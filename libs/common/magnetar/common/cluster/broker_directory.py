@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from magnetar.common.cluster.mirror import Mirror
@@ -38,6 +38,8 @@ class BrokerDirectory:
         self._leaders = Mirror[str, _Leading](
             metadata, keys.broker_leader, "leader of brokers", str, _leading
         )
+        self._by_id: Mapping[str, BrokerRegistration] | None = None
+        self._brokers.on_change(self._changed)
 
     @property
     def leader(self) -> Leader | None:
@@ -64,7 +66,13 @@ class BrokerDirectory:
 
     def all(self) -> list[BrokerRegistration]:
         """Returns every registered broker, by id."""
-        return [found.registration for _, found in sorted(self._brokers.items.items())]
+        return list(self.by_id().values())
+
+    def by_id(self) -> Mapping[str, BrokerRegistration]:
+        """Returns every registered broker in the order of ids, as it is now: a later change is not in it."""
+        if self._by_id is None:  # sorted once a change, not once a question: the leader asks very often
+            self._by_id = {key: found.registration for key, found in sorted(self._brokers.items.items())}
+        return self._by_id
 
     def is_current(self, broker_id: str, run: int) -> bool:
         """Returns whether this run of the broker is the registered one."""
@@ -86,6 +94,9 @@ class BrokerDirectory:
     def note_gone(self, broker_id: str, version: int) -> None:
         """Records that this process found no registration with a version up to `version`."""
         self._brokers.note_removed(broker_id, version)
+
+    def _changed(self, _broker_id: str, _found: _Registered | None) -> None:
+        self._by_id = None
 
 
 def addresses_of(registration: BrokerRegistration, listener: str = "") -> BrokerRegistration.Addresses:

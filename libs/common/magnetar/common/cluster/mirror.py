@@ -16,6 +16,7 @@ from magnetar.common.errors import DataCorruption, InvalidName, UnsupportedForma
 from magnetar.common.metadata.store import MetadataStore, Watch
 from magnetar.common.metadata.watch_loop import follow_for_ever
 from magnetar.common.obs.logs import get_logger
+from magnetar.common.runtime.cooperative_iteration import iterate_cooperatively
 
 log = get_logger(__name__)
 
@@ -139,13 +140,14 @@ class Mirror(Generic[K, V]):
         if listing.revision < self._revision:
             self._forget_everything()
         gone = {key for key, value in self._known.items() if value.version <= listing.revision}
-        for item in listing.items:
+        self._revision = max(self._revision, listing.revision)
+        # Other tasks run in between: a hundred thousand keys take seconds.
+        async for item in iterate_cooperatively(listing.items):
             key = self._apply(item.key, item.value, item.version, listing.revision)
             if key is not None:
                 gone.discard(key)
         for key in gone:
             self.note_removed(key, listing.revision)
-        self._revision = max(self._revision, listing.revision)
         return listing.revision
 
     def _forget_everything(self) -> None:

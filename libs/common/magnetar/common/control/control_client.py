@@ -33,8 +33,10 @@ from magnetar.common.runtime.task_owner import TaskOwner
 from magnetar.common.security.services.credentials import ServiceCredentials
 from prometheus_client import Counter
 
-CONNECTIONS_MAX: Final = 256
-"""Limit of open connections; the least recently used one is closed to make room."""
+CONNECTIONS_MAX: Final = 2_048
+"""Limit of open connections; the least recently used one is closed to make room. The leader calls all brokers
+in turn: with fewer connections than brokers, it would open one for each call. One takes 50 kB.
+"""
 
 CALLS_MAX: Final = 2_000
 """Limit of concurrent calls; more fail with TooManyRequests."""

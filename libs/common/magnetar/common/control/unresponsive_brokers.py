@@ -22,6 +22,10 @@ class SilentBrokers:
     def __contains__(self, broker: BrokerRegistration) -> bool:
         return self._until.get((broker.broker_id, broker.run), 0.0) > asyncio.get_running_loop().time()
 
+    def __bool__(self) -> bool:
+        """Whether any broker was silent lately: most of the time none was, and none has to be looked for."""
+        return bool(self._until)
+
     def note(self, broker: BrokerRegistration) -> None:
         """Records that the broker just failed to answer."""
         now = asyncio.get_running_loop().time()

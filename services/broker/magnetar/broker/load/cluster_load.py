@@ -7,8 +7,10 @@ report shows it.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from magnetar.broker.load.config import LoadConfig
@@ -53,23 +55,31 @@ class BrokerLoad:
     topics: int
     age_s: float
     """Age of the last report, in seconds."""
-    shares: tuple[BundleShare, ...] = ()
-    """Its most loaded bundles, in descending order."""
+    parts: Mapping[Bundle, float] = field(default_factory=dict)
+    """The part of its load, 0 to 1, of its most loaded bundles, in descending order."""
     draining: bool = False
+
+    @property
+    def shares(self) -> list[BundleShare]:
+        """Its most loaded bundles, in descending order; made for the few brokers that shed bundles."""
+        return [BundleShare(bundle, self.steady * part) for bundle, part in self.parts.items()]
 
 
 class _Pending:
     """Bundles recently assigned to a broker, with the expected share of each, oldest first."""
 
-    __slots__ = ("_given", "total")
+    __slots__ = ("_given", "_oldest", "total")
 
     def __init__(self) -> None:
         self._given: dict[Bundle, tuple[float, float]] = {}
+        self._oldest = math.inf
+        """A time before which no bundle was assigned."""
         self.total = 0.0
 
     def add(self, bundle: Bundle, share: float, now: float) -> None:
         self.drop(bundle)
         self._given[bundle] = now, share
+        self._oldest = min(self._oldest, now)
         self.total += share
 
     def drop(self, bundle: Bundle) -> None:
@@ -79,11 +89,14 @@ class _Pending:
 
     def drop_until(self, at: float) -> None:
         """Drops bundles assigned at or before this time."""
+        if at < self._oldest:
+            return
         while self._given:
-            bundle = next(iter(self._given))
-            if self._given[bundle][0] > at:
+            bundle, (self._oldest, _) = next(iter(self._given.items()))
+            if self._oldest > at:
                 return
             self.drop(bundle)
+        self._oldest = math.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +113,16 @@ class _Known:
     """Each reported bundle's part of the broker's load, 0 to 1."""
     pending: _Pending
     """Assigned bundles that the report may not include."""
+    topics: int
+    """Topics in the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Averages:
+    of_broker: float
+    """Load of a broker, in percent."""
+    of_bundle: float
+    """Expected share of a bundle that was never measured, in percentage points."""
 
 
 class ClusterLoad:
@@ -110,6 +133,15 @@ class ClusterLoad:
         self._known: dict[str, _Known] = {}
         self._given: dict[str, _Pending] = {}
         """Assigned bundles of brokers that have not reported yet."""
+        self._measured_by: dict[Bundle, str] = {}
+        """The broker that reported a bundle last."""
+        self._averages: _Averages | None = None
+        """None when a report or a move has changed them."""
+        self._times: deque[tuple[float, str]] = deque()
+        """When bundles were assigned, and to which broker."""
+        self._changed: set[str] = set()
+        self._unknown: set[str] = set()
+        """Brokers that were asked about before they reported: the average is said of them."""
 
     def report(self, report: LoadReport, now: float) -> None:
         """Records a report; a report of a new run replaces all that was known of the broker."""
@@ -120,26 +152,33 @@ class ClusterLoad:
             if known is None and len(self._known) >= REPORTS_MAX:
                 return
             given = self._given.pop(broker_id, None) or _Pending()
-            self._known[broker_id] = _Known(report, now, now, usage, usage, _parts(report), given)
+            parts = _parts(report)
+            self._measure(broker_id, {} if known is None else known.parts, parts)
+            self._known[broker_id] = _Known(report, now, now, usage, usage, parts, given, report.total.topics)
             return
         known.steady = self._steady(known, now)
         known.report, known.received_s, known.usage = report, now, usage
-        known.parts = _parts(report)
+        known.topics = report.total.topics
+        before, known.parts = known.parts, _parts(report)
+        self._measure(broker_id, before, known.parts)
         known.pending.drop_until(now - SETTLE_S)
 
     def keep(self, runs: Mapping[str, int]) -> None:
         """Drops all brokers except these, which are running, and earlier runs of these."""
         for broker_id in [each for each, known in self._known.items() if runs.get(each) != known.report.run]:
-            del self._known[broker_id]
+            self._measure(broker_id, self._known.pop(broker_id).parts, {})
         for broker_id in [each for each in self._given if each not in runs]:
             del self._given[broker_id]
 
     def given(self, bundle: Bundle, broker_id: str, now: float) -> None:
         """Records an assigned bundle, which the broker will report later."""
+        self._times.append((now, broker_id))
+        self._changed.add(broker_id)
         self._pending(broker_id).add(bundle, self.expected_share(bundle), now)
 
     def not_given(self, bundle: Bundle, broker_id: str) -> None:
         """Withdraws an assignment that the broker did not accept."""
+        self._changed.add(broker_id)
         self._pending(broker_id).drop(bundle)
 
     def moved(self, bundle: Bundle, share: float, from_broker: str, to_broker: str) -> None:
@@ -147,8 +186,10 @@ class ClusterLoad:
         for broker_id, change in ((from_broker, -share), (to_broker, share)):
             known = self._known.get(broker_id)
             if known is not None:
+                self._changed.add(broker_id)
                 known.usage = max(0.0, known.usage + change)
                 known.steady = max(0.0, known.steady + change)
+        self._averages = None
 
     def reported(self, broker_ids: Iterable[str]) -> bool:
         """Whether all of these brokers have reported."""
@@ -169,26 +210,64 @@ class ClusterLoad:
 
     def usage_of(self, broker_id: str, now: float) -> tuple[float, int]:
         """Returns (load in percent, topics) of a broker; the average if it has not reported."""
-        pending = self._pending(broker_id)
-        pending.drop_until(now - PENDING_S)
         known = self._known.get(broker_id)
+        pending = self._pending(broker_id) if known is None else known.pending
+        pending.drop_until(now - PENDING_S)
         if known is None:
-            usages = [each.usage for each in self._known.values()]
-            return (sum(usages) / len(usages) if usages else 0.0) + pending.total, 0
-        return known.usage + pending.total, known.report.total.topics
+            self._unknown.add(broker_id)
+            return self._average().of_broker + pending.total, 0
+        return known.usage + pending.total, known.topics
+
+    def forget_pending(self, now: float) -> None:
+        """Drops assigned bundles that no longer count separately."""
+        while self._times and self._times[0][0] <= now - PENDING_S:
+            broker_id = self._times.popleft()[1]
+            known = self._known.get(broker_id)
+            pending = self._given.get(broker_id) if known is None else known.pending
+            if pending is not None:
+                self._changed.add(broker_id)
+                pending.drop_until(now - PENDING_S)
+
+    def take_changed(self) -> set[str]:
+        """Returns the brokers of which `usage_of` says something else than at the last call."""
+        changed, self._changed = self._changed, set()
+        if self._averages is None:
+            changed |= self._unknown
+            self._unknown -= self._known.keys()
+        return changed
 
     def expected_share(self, bundle: Bundle) -> float:
         """Returns the expected share of a bundle: its present share if known, otherwise a typical one."""
-        for known in self._known.values():
-            part = known.parts.get(bundle)
-            if part is not None:
-                return known.usage * part
-        bundles = sum(known.report.bundles for known in self._known.values())
-        usage = sum(known.usage for known in self._known.values())
-        average = usage / bundles if bundles else EXPECTED_MIN_PERCENT
-        return min(max(average, EXPECTED_MIN_PERCENT), EXPECTED_MAX_PERCENT)
+        known = self._known.get(self._measured_by.get(bundle, ""))
+        if known is not None:
+            return known.usage * known.parts[bundle]
+        return self._average().of_bundle
 
     # -- inside
+
+    def _measure(self, broker_id: str, before: Iterable[Bundle], parts: Iterable[Bundle]) -> None:
+        """Notes which bundles the broker reports from now on."""
+        self._changed.add(broker_id)
+        for bundle in before:
+            if self._measured_by.get(bundle) == broker_id:
+                del self._measured_by[bundle]
+        for bundle in parts:
+            self._measured_by[bundle] = broker_id
+        self._averages = None
+
+    def _average(self) -> _Averages:
+        """Returns the averages of all reports. The leader needs them for each bundle that it assigns, and
+        they change with a report only.
+        """
+        if self._averages is None:
+            usage = sum(known.usage for known in self._known.values())
+            bundles = sum(known.report.bundles for known in self._known.values())
+            of_bundle = usage / bundles if bundles else EXPECTED_MIN_PERCENT
+            self._averages = _Averages(
+                usage / len(self._known) if self._known else 0.0,
+                min(max(of_bundle, EXPECTED_MIN_PERCENT), EXPECTED_MAX_PERCENT),
+            )
+        return self._averages
 
     def _pending(self, broker_id: str) -> _Pending:
         known = self._known.get(broker_id)
@@ -214,7 +293,7 @@ class ClusterLoad:
             steady,
             known.report.total.topics,
             now - known.received_s,
-            tuple(BundleShare(bundle, steady * part) for bundle, part in known.parts.items()),
+            known.parts,
             known.report.draining,
         )
 

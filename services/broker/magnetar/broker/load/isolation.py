@@ -42,6 +42,10 @@ class IsolationRules:
         """Compiles the policies; an invalid pattern, which the admin API rejects, matches nothing."""
         self._policies = [_policy(name, policy) for name, policy in sorted(policies.items())]
 
+    def __bool__(self) -> bool:
+        """Whether there is a policy."""
+        return bool(self._policies)
+
     def isolates(self, namespace: NamespaceName) -> bool:
         """Whether a policy names the namespace."""
         return self._of(namespace) is not None

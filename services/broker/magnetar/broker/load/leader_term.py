@@ -8,11 +8,12 @@ harm. A new leader moves nothing before every broker has reported.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from magnetar.broker.load.candidates import Candidates
 from magnetar.broker.load.cluster_load import ClusterLoad
 from magnetar.broker.load.config import LoadConfig
 from magnetar.broker.load.explanation import BundlePlacement, what_would_move, why_here
@@ -87,6 +88,7 @@ class Leading:
         self.load: Final = ClusterLoad(parts.config)
         self.counts: Final = OwnerCounts()
         self.rules: Final = PlacementRules(parts.metadata, parts.keys, parts.cluster)
+        self._candidates = Candidates(self.load, self.counts, self.rules)
         self._silent = SilentBrokers()
         self._shedder = Shedder(parts.config)
         self._assigning: dict[Bundle, asyncio.Task[Run]] = {}
@@ -155,14 +157,12 @@ class Leading:
     def choose(self, bundle: Bundle, excepted: Collection[str] = ()) -> Run:
         """Chooses the next owner of the bundle, which counts for it from now on. Raises ServiceNotReady."""
         self.counts.forget_expected(self._now())
-        registered = {each.broker_id: each for each in self._parts.directory.all()}
-        candidates = self._candidates(bundle, registered)
-        usage = {each.broker_id: each.usage for each in candidates}
-        may = self.rules.isolation.allowed(bundle[0], usage) - set(excepted)
-        awake = may - {each.broker_id for each in registered.values() if each in self._silent}
-        found = choose(candidates, self._config.placement, lambda each: each.broker_id in awake)
-        if found is None:
-            found = choose(candidates, self._config.placement, lambda each: each.broker_id in may)
+        registered = self._parts.directory.by_id()
+        candidates = self._candidates.of(bundle[0], registered, self._now())
+        if excepted or self._silent or self.rules.isolation:
+            found = self._choose_of(bundle[0], candidates, registered, excepted)
+        else:
+            found = choose(candidates, self._config.placement)
         if found is None:
             raise ServiceNotReady(
                 f"no broker may take bundle {bundle[1]} of {bundle[0]}: {len(registered)} running, "
@@ -178,8 +178,8 @@ class Leading:
         """Returns why the bundle is at its broker, what would move it, and the figures of both. Assigns
         nothing.
         """
-        now, registered = self._now(), {each.broker_id: each for each in self._parts.directory.all()}
-        candidates = self._candidates(bundle, registered)
+        now, registered = self._now(), self._parts.directory.by_id()
+        candidates = self._candidates.of(bundle[0], registered, now)
         allowed = self.rules.isolation.allowed(bundle[0], {each.broker_id: each.usage for each in candidates})
         owned = self._parts.owners.owner_of(*bundle)
         if owned is not None and not self._parts.directory.is_current(owned.broker_id, owned.run):
@@ -272,27 +272,19 @@ class Leading:
                 return taken.broker_id, taken.run
         raise AssertionError("the last attempt returns or raises")
 
-    def _candidates(self, bundle: Bundle, registered: dict[str, BrokerRegistration]) -> list[Candidate]:
-        namespace, now = bundle[0], self._now()
-        of_namespace = self.counts.of_namespace(namespace)
-        groups = [self.counts.of_namespace(each) for each in self.rules.others_of_group(namespace)]
-        found = []
-        for broker_id, broker in registered.items():
-            run = broker_id, broker.run
-            usage, topics = self.load.usage_of(broker_id, now)
-            found.append(
-                Candidate(
-                    broker_id,
-                    usage=usage,
-                    topics=topics,
-                    bundles=self.counts.bundles(run),
-                    of_namespace=of_namespace.get(run, 0),
-                    draining=broker.draining,
-                    of_group=sum(run in group for group in groups),
-                    domain=self.rules.domain(broker_id),
-                )
-            )
-        return found
+    def _choose_of(
+        self,
+        namespace: NamespaceName,
+        candidates: Sequence[Candidate],
+        registered: Mapping[str, BrokerRegistration],
+        excepted: Collection[str],
+    ) -> str | None:
+        """Chooses where not every broker may, or should, be given the bundle."""
+        usage = {each.broker_id: each.usage for each in candidates}
+        may = self.rules.isolation.allowed(namespace, usage) - set(excepted)
+        awake = may - {each.broker_id for each in registered.values() if each in self._silent}
+        found = choose(candidates, self._config.placement, lambda each: each.broker_id in awake)
+        return found or choose(candidates, self._config.placement, lambda each: each.broker_id in may)
 
     def _may_move(self) -> Callable[[Bundle, str], bool]:
         """Returns a predicate: whether a bundle may move to a broker under the present rules and load."""

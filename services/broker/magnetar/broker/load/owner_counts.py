@@ -37,10 +37,16 @@ class OwnerCounts:
         self._bundles: Counter[Run] = Counter()
         self._of_namespace: dict[NamespaceName, Counter[Run]] = {}
         self._expected: dict[Bundle, _Expected] = {}
+        self._changed: set[Run] = set()
 
     def bundles(self, run: Run) -> int:
         """Returns the number of bundles of a broker run."""
         return self._bundles[run]
+
+    def take_changed(self) -> set[Run]:
+        """Returns the broker runs whose counts have changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def of_namespace(self, namespace: NamespaceName) -> Mapping[Run, int]:
         """Returns the number of bundles of a namespace per broker run, without zeros."""
@@ -75,12 +81,14 @@ class OwnerCounts:
         before = self._owner.pop(bundle, None)
         namespace = bundle[0]
         if before is not None:
+            self._changed.add(before)
             _subtract(self._bundles, before)
             of_namespace = self._of_namespace[namespace]
             _subtract(of_namespace, before)
             if not of_namespace:
                 del self._of_namespace[namespace]
         if owner is not None:
+            self._changed.add(owner)
             self._owner[bundle] = owner
             self._bundles[owner] += 1
             self._of_namespace.setdefault(namespace, Counter())[owner] += 1

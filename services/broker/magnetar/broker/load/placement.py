@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from magnetar.broker.load.config import PlacementConfig
@@ -37,35 +38,41 @@ class Candidate:
 
 
 def choose(
-    candidates: Sequence[Candidate], config: PlacementConfig, allowed: Callable[[Candidate], bool]
+    candidates: Sequence[Candidate],
+    config: PlacementConfig,
+    allowed: Callable[[Candidate], bool] | None = None,
 ) -> str | None:
     """Returns the broker that should own the bundle; None when no broker may serve it.
 
-    `allowed` applies isolation policies. The result depends on nothing else, not even on the order of
-    candidates.
+    `allowed` applies isolation policies; without it, every broker may. The result depends on nothing else,
+    not even on the order of candidates.
     """
-    left = [each for each in candidates if not each.draining and allowed(each)]
+    left = [each for each in candidates if not each.draining and (allowed is None or allowed(each))]
     if not left:
         return None
-    left = _preferred(left, lambda each: each.topics < config.topics_max)
-    left = _preferred(left, lambda each: each.usage < config.overloaded_percent)
+    topics_max, usage_max = config.topics_max, config.overloaded_percent
+    left = [each for each in left if each.topics < topics_max] or left
+    left = [each for each in left if each.usage < usage_max] or left
     if config.failure_domains:
         left = _fewest(left, lambda each: _of_group_in_domain(each, candidates))
-    left = _fewest(left, lambda each: each.of_group)
+    left = _fewest(left, _OF_GROUP)
     if config.evenly:
-        left = _fewest(left, lambda each: each.of_namespace)
-    lowest = min(each.usage for each in left)
-    left = [each for each in left if each.usage <= lowest + EQUAL_PERCENT]
-    return min(left, key=lambda each: (each.bundles, each.topics, each.usage, each.broker_id)).broker_id
+        left = _fewest(left, _OF_NAMESPACE)
+    equal = min(map(_USAGE, left)) + EQUAL_PERCENT
+    left = _fewest([each for each in left if each.usage <= equal], _BUNDLES)
+    return min(left, key=lambda each: (each.topics, each.usage, each.broker_id)).broker_id
 
 
-def _preferred(left: list[Candidate], fits: Callable[[Candidate], bool]) -> list[Candidate]:
-    return [each for each in left if fits(each)] or left
+_OF_GROUP: Final[Callable[[Candidate], int]] = attrgetter("of_group")
+_OF_NAMESPACE: Final[Callable[[Candidate], int]] = attrgetter("of_namespace")
+_BUNDLES: Final[Callable[[Candidate], int]] = attrgetter("bundles")
+_USAGE: Final[Callable[[Candidate], float]] = attrgetter("usage")
 
 
 def _fewest(left: list[Candidate], count: Callable[[Candidate], int]) -> list[Candidate]:
-    fewest = min(map(count, left))
-    return [each for each in left if count(each) == fewest]
+    counts = list(map(count, left))
+    fewest = min(counts)
+    return [each for each, found in zip(left, counts, strict=True) if found == fewest]
 
 
 def _of_group_in_domain(candidate: Candidate, candidates: Sequence[Candidate]) -> int:

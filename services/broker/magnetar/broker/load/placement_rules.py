@@ -68,6 +68,11 @@ class PlacementRules:
         """Returns the failure domain of a broker; empty when it has none."""
         return self._now.domains.get(broker_id, "")
 
+    @property
+    def domains(self) -> Mapping[str, str]:
+        """The failure domain of each broker that has one."""
+        return self._now.domains
+
     def others_of_group(self, namespace: NamespaceName) -> Collection[NamespaceName]:
         """Returns the other namespaces of its anti-affinity group."""
         group = self._group_of.get(namespace)
