@@ -16,6 +16,8 @@ from pathlib import Path
 import pulsar
 import pytest
 from magnetar.client import Client
+from magnetar.common.security.certificates import Authority
+from magnetar.testing.free_ports import free_ports
 
 from tests.integration.clients import drain, publish, receive
 from tests.integration.harness import (
@@ -213,6 +215,38 @@ def test_the_number_of_workers_may_change_with_every_start(shared: SharedStandal
         "ledgers-1",
         "ledgers-2",
     ]
+
+
+@pytest.mark.full
+def test_workers_share_ports_with_tls_and_send_clients_to_each_others(shared: SharedStandalone) -> None:
+    authority = Authority("clients")
+    leaf = authority.issue("broker", dns=["localhost"])
+    files = {"ca": authority.certificate, "server": leaf.certificate, "key": leaf.key}
+    for name, data in files.items():
+        (shared.directory / f"{name}.pem").write_bytes(data)
+    binary, web = free_ports(2)
+    shared.settings |= {
+        "advertisedAddress": "localhost",
+        "brokerServicePortTls": str(binary),
+        "webServicePortTls": str(web),
+        "tlsCertificateFilePath": str(shared.directory / "server.pem"),
+        "tlsKeyFilePath": str(shared.directory / "key.pem"),
+    }
+    shared.start()
+    trusted = str(shared.directory / "ca.pem")
+    client = pulsar.Client(
+        f"pulsar+ssl://localhost:{binary}",
+        tls_trust_certs_file_path=trusted,
+        tls_validate_hostname=True,
+        operation_timeout_seconds=60,
+    )
+    with closing(client):
+        for topic in TOPICS:
+            consumer = client.subscribe(topic, "s")
+            publish(client, topic, numbered(topic, 0, 3))
+            assert drain(consumer, 3) == numbered(topic, 0, 3)
+    assert len({where(shared, topic) for topic in TOPICS}) == 2
+    shared.stop()
 
 
 @pytest.mark.full

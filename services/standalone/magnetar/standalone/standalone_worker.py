@@ -162,7 +162,7 @@ class StandaloneWorker:
             log_name(plan.number), here, clients, metadata, self._keys, self._clock, self._rng
         )
         self._opened.push_async_callback(ledgers.close)
-        cache = EntryCache(config.managed_ledger.cache_megabytes * 1024 * 1024 // plan.count)
+        cache = EntryCache(config.managed_ledger.cache_megabytes * 1024 * 1024)
         return ManagedLedgerContext(ledgers, metadata, self._keys, self._clock, config.managed_ledger, cache)
 
     async def _open_log(self, context: LogContext, name: str) -> LocalLedgerStore:
