@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
+from magnetar.broker.namespaces import Namespaces
 from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import ensure_instance_id
 from magnetar.common.metadata.keys import Keys
@@ -34,6 +35,9 @@ from magnetar.standalone.worker_processes import STOPS_LATER_MS, WorkerProcesses
 
 AGAIN_AFTER_S: Final = 0.1
 """First delay before a dead worker is restarted: its bundles wait for it."""
+
+BUNDLES_PER_WORKER: Final = 4
+"""Bundles of public/default for each worker of the first start."""
 
 SOCKETS_DIRECTORY: Final = "sockets"
 
@@ -136,6 +140,9 @@ class StandaloneWorkers:
         self._opened.push_async_callback(metadata.close)
         keys = Keys(config.broker.cluster_name)
         await ensure_instance_id(metadata, keys, SystemClock(), random.SystemRandom())
+        # Every worker serves a part of the first namespaces.
+        bundles = BUNDLES_PER_WORKER * self._count
+        await Namespaces(metadata, keys).ensure_defaults(config.broker.cluster_name, bundles)
         sockets = _sockets_directory(self._data_dir)
         self._opened.callback(shutil.rmtree, sockets, ignore_errors=True)
         # Workers are started by fork and exec: gRPC has nothing to do for them, and would say so each time.
