@@ -82,7 +82,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What every core gets."""
+    """The load of every core."""
 
     name: str
     size: int

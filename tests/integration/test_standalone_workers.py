@@ -53,7 +53,7 @@ class SharedStandalone(StandaloneServer):
         return self.log_path.read_text() if self.log_path.exists() else ""
 
     def worker_pid(self, worker: int) -> int:
-        """As the log has it, of its last start."""
+        """Process id of a worker's last start, from the log."""
         return int(re.findall(rf'"worker": {worker}, "pid": (\d+)', self.printed())[-1])
 
     def kill_worker(self, worker: int) -> None:

@@ -20,10 +20,10 @@ from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.ledger_store import LedgerWriter, Run
 from magnetar.ledger.local_store import LocalLedgerStore
+from magnetar.ledger.log_server import LogServer
 from magnetar.ledger.segment_log.config import SegmentLogConfig
 from magnetar.ledger.several_logs import LogNotServed, SeveralLogs
 from magnetar.standalone.local_log import LogContext, further_logs, log_name, open_log
-from magnetar.standalone.log_server import LogServer
 
 from tests.etcd_server import grpc_stays, grpc_streams_end
 from tests.unit.ledger.ledger_store_contract import Heard, confirmed, entries

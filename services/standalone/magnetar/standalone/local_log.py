@@ -47,7 +47,7 @@ def further_logs(data_dir: Path) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """What the logs of a data directory share."""
+    """Parts that the logs of a data directory share."""
 
     data_dir: Path
     metadata: MetadataStore

@@ -34,12 +34,12 @@ from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
 from magnetar.ledger.bookie_protocol.grpc_methods import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX
 from magnetar.ledger.data_directory import WrongDataDirectory
 from magnetar.ledger.local_store import LocalLedgerStore
+from magnetar.ledger.log_server import LogServer
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
 from magnetar.ledger.several_logs import SeveralLogs
 from magnetar.standalone.broker_front import BrokerFront
 from magnetar.standalone.local_log import LogContext, further_logs, log_name, open_log
-from magnetar.standalone.log_server import LogServer
 from magnetar.standalone.offload_service import offload_service
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address

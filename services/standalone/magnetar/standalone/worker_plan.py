@@ -1,4 +1,4 @@
-"""What the parent process of a standalone with workers tells each of them."""
+"""Instructions of a standalone's parent process to each worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the store of a worker has: the parent process at the other end of a socket, and leases."""
+"""The store of a worker beyond the contract: the parent process at the other end of a socket, and leases."""
 
 from __future__ import annotations
 

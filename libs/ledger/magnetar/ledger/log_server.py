@@ -8,8 +8,6 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.message import Message
-from magnetar.bookie.ledger_storage import state_of
-from magnetar.bookie.reads import read_parts
 from magnetar.common.errors import MagnetarError
 from magnetar.common.obs.logs import get_logger
 from magnetar.common.rpc.options import message_options
@@ -31,10 +29,11 @@ from magnetar.ledger.bookie_protocol.grpc_methods import (
     SERVICE,
     Method,
 )
+from magnetar.ledger.bookie_protocol.stored_reads import read_parts, state_of
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.local_store import LocalLedgerStore
 
-_log = get_logger("magnetar.workers")
+log = get_logger(__name__)
 
 CLOSE_GRACE_S: Final = 0.5
 """Seconds that running calls have to finish when the worker stops."""
@@ -122,5 +121,5 @@ def _refusing(call: Callable[[Any], Awaitable[Message]]) -> Callable[[Any, Any],
 
 
 async def _refuse(context: Any, error: Exception) -> None:
-    _log.warning("a call of another worker failed", reason=str(error))
+    log.warning("a call of another worker failed", reason=str(error))
     await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
