@@ -5,20 +5,30 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from magnetar.common.errors import LedgerFenced, NoSuchLedger
 from magnetar.common.metadata.instance import ensure_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
+from magnetar.common.metadata.store import MetadataStore, Op
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.bookie_protocol.grpc_clients import GrpcBookieClients
-from magnetar.ledger.ledger_store import LedgerWriter, Run
+from magnetar.ledger.ledger_store import (
+    ClosedLedger,
+    LedgerListener,
+    LedgerReader,
+    LedgerRef,
+    LedgerWriter,
+    Obstacle,
+    Run,
+)
 from magnetar.ledger.local_store import LocalLedgerStore
 from magnetar.ledger.log_server import LogServer
 from magnetar.ledger.segment_log.config import SegmentLogConfig
@@ -26,7 +36,7 @@ from magnetar.ledger.several_logs import LogNotServed, SeveralLogs
 from magnetar.standalone.local_log import LogContext, further_logs, log_name, open_log
 
 from tests.etcd_server import grpc_stays, grpc_streams_end
-from tests.unit.ledger.ledger_store_contract import Heard, confirmed, entries
+from tests.unit.ledger.ledger_store_contract import PROMISES, Heard, Promise, confirmed, entries
 
 CLUSTER = "standalone"
 
@@ -163,5 +173,62 @@ def test_one_process_serves_all_logs_and_names_one_that_is_missing(tmp_path: Pat
         with pytest.raises(LogNotServed, match="in ledgers-1/, which the data directory lacks"):
             await without.open(ref)
         assert further_logs(tmp_path) == [1]
+
+    run(tmp_path, act)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A store whose ledgers are all in the log of another worker."""
+
+    two: Two
+
+    async def create(self, listener: LedgerListener, **options: Any) -> LedgerWriter:
+        return await self.two.second.create(listener, **options)
+
+    async def open(self, ref: LedgerRef) -> LedgerReader:
+        return await self.two.first.open(ref)
+
+    async def recover(
+        self, ref: LedgerRef, with_ops: Callable[[ClosedLedger], Sequence[Op]] | None = None
+    ) -> tuple[LedgerReader, ClosedLedger]:
+        return await self.two.first.recover(ref, with_ops)
+
+    async def delete(self, ref: LedgerRef, with_ops: Sequence[Op] = ()) -> None:
+        await self.two.first.delete(ref, with_ops)
+
+    async def disk_usage(self, copies: int) -> float | None:
+        return await self.two.first.disk_usage(copies)
+
+    def obstacle(self, ack_quorum: int) -> Obstacle | None:
+        return self.two.first.obstacle(ack_quorum)
+
+
+@dataclass(frozen=True, slots=True)
+class ElsewhereFixture:
+    """A `ledger_store_contract.Fixture` whose process does not die."""
+
+    store: Elsewhere
+    metadata: MetadataStore
+
+    async def kill_and_restart(self) -> None:
+        raise AssertionError("promises about a death are left out")
+
+
+OF_ONE_PROCESS = {
+    "a_reader_follows_the_writer",  # elsewhere it asks when it is read beyond what it knows
+    "a_deleted_ledger_is_gone_and_deleting_again_is_no_error",  # elsewhere its writer is fenced before
+}
+PROMISES_ELSEWHERE = [
+    each
+    for each in PROMISES
+    if "kill_and_restart" not in each.__code__.co_names and each.__name__ not in OF_ONE_PROCESS
+]
+
+
+@pytest.mark.parametrize("promise", PROMISES_ELSEWHERE, ids=lambda promise: promise.__name__)
+def test_the_contract_for_ledgers_in_the_log_of_another_worker(promise: Promise, tmp_path: Path) -> None:
+    async def act(two: Two) -> None:
+        await promise(ElsewhereFixture(Elsewhere(two), two.context.metadata))
 
     run(tmp_path, act)
