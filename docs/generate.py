@@ -25,6 +25,7 @@ from magnetar.console.config import ConsoleConfig
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.config import StandaloneConfig
+from magnetar.standalone.shared_config import SharedStandaloneConfig
 
 DOCS = Path(__file__).resolve().parent
 
@@ -68,6 +69,14 @@ BROKER_CONFIGURATION = """
 
 `magnetar broker`; [cluster.md](cluster.md) is about running it. It has the settings of a standalone, except
 {absent}. Only settings that a standalone lacks, or that have another default or meaning, are listed here.
+
+"""
+
+SHARED_CONFIGURATION = """
+## Standalone with workers
+
+`magnetar standalone --workers N` ([operations.md](operations.md#more-than-one-core)). It has the settings of
+a standalone, those of load balancing of a broker, and:
 
 """
 
@@ -144,6 +153,8 @@ def main() -> None:
     pages = {
         "configuration.md": CONFIGURATION
         + reference(StandaloneConfig)
+        + SHARED_CONFIGURATION
+        + reference(SharedStandaloneConfig, StandaloneConfig, ClusterBrokerConfig)
         + BROKER_CONFIGURATION.format(absent=only_of_standalone())
         + reference(ClusterBrokerConfig, StandaloneConfig)
         + DISCOVERY_CONFIGURATION

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGETS = {
     "proto/pulsar/pulsar.proto": "libs/common/magnetar/common/wire",
     "proto/metadata/v1/metadata.proto": "libs/common/magnetar/common/metadata",
+    "proto/metadata/v1/served_store.proto": "libs/common/magnetar/common/metadata",
     "proto/control/v1/control.proto": "libs/common/magnetar/common/control",
     "proto/offload/v1/offload.proto": "libs/common/magnetar/common/offload",
     "proto/bookie/v1/bookie.proto": "libs/ledger/magnetar/ledger/bookie_protocol",

@@ -18,9 +18,17 @@ from magnetar.console.config import ConsoleConfig
 from magnetar.discovery.config import DiscoveryConfig
 from magnetar.standalone.cluster_config import ClusterBrokerConfig
 from magnetar.standalone.config import StandaloneConfig
+from magnetar.standalone.shared_config import SharedStandaloneConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICES = (BookieConfig, ClusterBrokerConfig, ConsoleConfig, DiscoveryConfig, StandaloneConfig)
+SERVICES = (
+    BookieConfig,
+    ClusterBrokerConfig,
+    ConsoleConfig,
+    DiscoveryConfig,
+    SharedStandaloneConfig,
+    StandaloneConfig,
+)
 
 WITHOUT_EFFECT = {"isDelayedDeliveryDeliverAtTimeStrict", "forwardAuthorizationCredentials"}
 """Their texts say so: nothing is delivered early, and credentials always go on, set or not."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from magnetar.bookie import append_answers, bookie_core, comparisons, limbo, reads
+from magnetar.bookie import append_answers, bookie_core, comparisons, limbo
 from magnetar.bookie.appends import Appends
 from magnetar.bookie.high_water import HighWater
 from magnetar.bookie.identity import Identity, claim_directory
 from magnetar.common.metadata.store import ANY_VERSION, Listing
+from magnetar.ledger.bookie_protocol import stored_reads
 from magnetar.ledger.bookie_protocol.bookie_pb2 import FENCED, NO_SUCH_ENTRY, OK
 from magnetar.ledger.data_directory import WrongDataDirectory
 from magnetar.ledger.garbage_collector import GarbageCollector
@@ -132,7 +133,7 @@ def a_torn_group_raises_no_doubt(patch: Patch) -> None:
 
 
 def no_such_entry_is_answered_in_doubt(patch: Patch) -> None:
-    patch.setattr(reads, "ENTRY_UNKNOWN", NO_SUCH_ENTRY)
+    patch.setattr(stored_reads, "ENTRY_UNKNOWN", NO_SUCH_ENTRY)
 
 
 def an_emptied_disk_raises_no_doubt(patch: Patch) -> None:

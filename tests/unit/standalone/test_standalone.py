@@ -20,7 +20,8 @@ from magnetar.common.metadata.values import Counter, Intent, LedgerMetadata, enc
 from magnetar.common.runtime.clock import SystemClock
 from magnetar.ledger.ledger_store import LedgerListener, Run
 from magnetar.standalone.config import StandaloneConfig
-from magnetar.standalone.standalone import LEDGERS_DIRECTORY, Standalone
+from magnetar.standalone.local_log import LEDGERS_DIRECTORY
+from magnetar.standalone.standalone import Standalone
 from magnetar.standalone.start_error import CannotStart
 
 ANY_PORTS = ("brokerServicePort=0", "webServicePort=0", "magnetarControlPort=0")

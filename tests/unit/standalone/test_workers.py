@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from magnetar.common.errors import ConfigError
-from magnetar.standalone import workers as module
+from magnetar.standalone import worker_processes as module
 from magnetar.standalone.cluster_config import ClusterBrokerConfig, MetadataConfig
 from magnetar.standalone.start_error import CannotStart
 from magnetar.standalone.worker_config import worker_config
@@ -71,7 +71,7 @@ def starts(directory: Path, worker: int) -> int:
 
 
 def pid_of(workers: Workers, worker: int) -> int:
-    process = workers._workers[worker].process
+    process = workers.processes.workers[worker].process
     assert process is not None
     return process.pid
 

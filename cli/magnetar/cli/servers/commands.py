@@ -20,12 +20,23 @@ from magnetar.standalone.process import loading
     show_default=True,
     help="Directory of messages and metadata; created if missing.",
 )
-def standalone(data_dir: Path, **options: Any) -> None:
-    """Run a broker with storage in one process.
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number of processes that share the topics behind the same ports; each uses one core.",
+)
+@click.option("--worker", hidden=True)
+def standalone(data_dir: Path, workers: int, worker: str | None, **options: Any) -> None:
+    """Run a broker with storage in one process, or in several.
 
     Clients connect to pulsar://127.0.0.1:6650; HTTP is on port 8080; offload jobs and Spark connect to port
     6750.
     """
+    if workers > 1:
+        _run_shared_standalone(data_dir.absolute(), workers, worker, options)
     with loading():
         load_structlog_without_rich()
         from magnetar.standalone.config import StandaloneConfig
@@ -34,6 +45,36 @@ def standalone(data_dir: Path, **options: Any) -> None:
     run_service(
         "standalone", StandaloneConfig, lambda config: Standalone(config, data_dir.absolute()), options
     )
+
+
+def _run_shared_standalone(data_dir: Path, workers: int, worker: str | None, options: dict[str, Any]) -> None:
+    """Run the processes of a standalone with workers, or one of them, and end this process."""
+    with loading():
+        load_structlog_without_rich()
+        from magnetar.standalone.shared_config import SharedStandaloneConfig
+
+        if worker is None:
+            from magnetar.standalone.standalone_workers import StandaloneWorkers
+        else:
+            from magnetar.standalone.standalone_worker import StandaloneWorker
+            from magnetar.standalone.worker_plan import plan_of
+
+    if worker is None:
+        run_service(
+            "standalone",
+            SharedStandaloneConfig,
+            lambda config: StandaloneWorkers(config, data_dir, workers),
+            options,
+        )
+    else:
+        plan = plan_of(worker)
+        run_service(
+            "standalone",
+            SharedStandaloneConfig,
+            lambda config: StandaloneWorker(config, data_dir, plan),
+            options,
+            {"worker": plan.number},
+        )
 
 
 @click.command()

@@ -9,7 +9,7 @@ transaction.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from magnetar.common.errors import NoSuchLedger, UnknownOutcome, VersionMismatch
 from magnetar.common.metadata.id_counter import IdCounter
@@ -109,6 +109,33 @@ class LedgerCatalog:
             if found is None or found.value != data:
                 raise
         value.CopyFrom(after)
+
+    async def close_fenced(
+        self,
+        ref: LedgerRef,
+        fence: Callable[[LedgerRef], Awaitable[ClosedLedger]],
+        with_ops: Callable[[ClosedLedger], Sequence[Op]] | None,
+    ) -> tuple[LedgerMetadata, ClosedLedger]:
+        """Closes a ledger of one copy at the end that `fence` returns, together with `with_ops`.
+
+        Idempotent: on a closed ledger only `with_ops` is committed. Raises NoSuchLedger, VersionMismatch, and
+        as `fence`.
+        """
+        while True:
+            found, value = await self.get(ref)
+            if value.state == LedgerMetadata.CLOSED:
+                closed = ClosedLedger(ref, value.last_entry_id, value.byte_length)
+                if with_ops is not None and (ops := with_ops(closed)):
+                    await self._metadata.commit(ops)
+                return value, closed
+            closed = await fence(ref)
+            try:
+                await self.commit_closed(value, found.version, closed, with_ops)
+            except VersionMismatch as error:
+                if error.key != found.key:
+                    raise
+                continue  # closed or deleted concurrently: use its current state
+            return value, closed
 
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op]) -> int | None:
         """Removes a ledger's metadata, if any, together with `with_ops`.

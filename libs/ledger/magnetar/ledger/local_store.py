@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from magnetar.common.errors import VersionMismatch
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore, Op
 from magnetar.common.metadata.values import LedgerMetadata
@@ -103,25 +102,18 @@ class LocalLedgerStore:
         """Recovers a ledger; see `LedgerStore.recover`. Also raises LogFailed if the fence could not be made
         durable.
         """
-        while True:
-            found, value = await self._catalog.get(ref)
-            if value.state == LedgerMetadata.CLOSED:
-                closed = ClosedLedger(ref, value.last_entry_id, value.byte_length)
-                if with_ops is not None and (ops := with_ops(closed)):
-                    await self._metadata.commit(ops)
-                return self._reader(ref, value), closed
-            ledger = await self.log.fence(ref)
-            writer = self._writers.get(ref)
-            if writer is not None:
-                writer.fenced()
-            closed = ClosedLedger(ref, ledger.last_entry_id, ledger.byte_length)
-            try:
-                await self._catalog.commit_closed(value, found.version, closed, with_ops)
-            except VersionMismatch as error:
-                if error.key != found.key:
-                    raise
-                continue  # closed or deleted concurrently: use its current state
-            return self._reader(ref, value), closed
+        value, closed = await self._catalog.close_fenced(ref, self.fence, with_ops)
+        return self._reader(ref, value), closed
+
+    async def fence(self, ref: LedgerRef) -> ClosedLedger:
+        """Fences a ledger of this log, durably; returns its end. Its metadata is left as it is. Raises
+        LogFailed.
+        """
+        ledger = await self.log.fence(ref)
+        writer = self._writers.get(ref)
+        if writer is not None:
+            writer.fenced()
+        return ClosedLedger(ref, ledger.last_entry_id, ledger.byte_length)
 
     async def delete(self, ref: LedgerRef, with_ops: Sequence[Op] = ()) -> None:
         """Deletes a ledger; see `LedgerStore.delete`. Garbage collection frees its space later."""

@@ -24,12 +24,10 @@ from magnetar.bookie.ledger_storage import (
     LedgerStorage,
     WrongKey,
     failed_state,
-    state_of,
     unheard_of,
 )
 from magnetar.bookie.limbo import mark_doubtful, note_doubt
 from magnetar.bookie.read_only import ReadOnlyMode
-from magnetar.bookie.reads import read_parts
 from magnetar.common.errors import ConfigError, LogFailed
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.store import MetadataStore
@@ -60,6 +58,7 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     ReadRequest,
 )
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
+from magnetar.ledger.bookie_protocol.stored_reads import read_parts, state_of
 from magnetar.ledger.data_directory import lock_data_directory
 from magnetar.ledger.garbage_collector import GarbageCollector, Replica
 from magnetar.ledger.ledger_store import LedgerRef

@@ -9,13 +9,13 @@ from typing import Final
 from magnetar.common.errors import StorageError
 from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     NO_SUCH_ENTRY,
-    OK,
     Code,
     LedgerList,
     LedgerState,
     ListLedgersRequest,
 )
 from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
+from magnetar.ledger.bookie_protocol.stored_reads import state_of
 from magnetar.ledger.ledger_store import LedgerRef
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.log_ledger import LogLedger
@@ -106,22 +106,6 @@ class LedgerStorage:
             place += 1
         answer.more = place < len(ordered)
         return answer
-
-
-def state_of(ledger: LogLedger) -> LedgerState:
-    """Returns the state of a ledger that the bookie holds."""
-    return LedgerState(
-        ledger=WireRef(id=ledger.ref.id, key=ledger.ref.key),
-        code=OK,
-        lac=ledger.lac,
-        last_entry_id=ledger.last_entry_id,
-        fenced=ledger.fenced,
-        limbo=ledger.limbo,
-        byte_length=ledger.byte_length,
-        row_first_entry_id=ledger.row_first,
-        row_end=ledger.row_end,
-        torn=ledger.torn,
-    )
 
 
 def failed_state(ref: WireRef, code: Code.ValueType, reason: str) -> LedgerState:

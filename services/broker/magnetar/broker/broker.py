@@ -26,6 +26,7 @@ from magnetar.broker.handlers.revocation import Revocation
 from magnetar.broker.health.health_checks import HealthChecks
 from magnetar.broker.health.heartbeat_topic import HeartbeatTopic
 from magnetar.broker.housekeeping import Housekeeping
+from magnetar.broker.listener_config import ListenerConfig
 from magnetar.broker.lookups import counted_lookup
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.offload.policy_trigger import PolicyTrigger
@@ -185,6 +186,8 @@ class Broker:
         """Port of the binary protocol, 0 before the broker listens, and without a plain port."""
         self.port_tls = 0
         """Port of the binary protocol with TLS; 0 without."""
+        self.shares_ports = False
+        """Whether other processes listen at the same ports; set before `start`."""
         self.tls: PortTls | None = None
         """TLS of the binary protocol; set before `start` where a port of it is configured."""
         self.not_ready: str | None = "the broker is starting"
@@ -287,14 +290,9 @@ class Broker:
             self.authenticator.on_change(self._credentials_changed)
             every_s = config.authentication.files_check_s
             self._tasks.spawn(self.authenticator.follow_files(every_s), "authentication files")
-        self.listener = Listener(services)
-        host = config.listener.bind_address
-        if config.listener.broker_service_port is not None:
-            self.port = await self.listener.start(host, config.listener.broker_service_port)
-        if config.listener.broker_service_port_tls is not None:
-            assert self.tls is not None, "the caller has loaded the certificate of this port"
-            self.port_tls = self.listener.start_tls(host, config.listener.broker_service_port_tls, self.tls)
-        self._advertise(config.listener.advertised_address or host)
+        self.listener = Listener(services, shares_ports=self.shares_ports)
+        self.port, self.port_tls = await self.listen(config.listener)
+        self._advertise(config.listener.advertised_address or config.listener.bind_address)
         sampler = RateSampler(
             lambda: list(self.topics.values()),
             self._clock,
@@ -305,6 +303,20 @@ class Broker:
         self._housekeeping.start(self._tasks.spawn)
         self._tasks.spawn(self._health_checks.prove_for_ever(), "proof of storage")
         self.not_ready = None
+
+    async def listen(self, ports: ListenerConfig) -> tuple[int, int]:
+        """Listens at the binary protocol's ports, without TLS and with it; returns them, 0 for none. `start`
+        opens the configured ones. Raises OSError.
+        """
+        assert self.listener is not None, "the broker has started"
+        host, plain, with_tls = ports.bind_address, ports.broker_service_port, ports.broker_service_port_tls
+        bound = bound_tls = 0
+        if plain is not None:
+            bound = await self.listener.start(host, plain)
+        if with_tls is not None:
+            assert self.tls is not None, "the caller has loaded the certificate of this port"
+            bound_tls = self.listener.start_tls(host, with_tls, self.tls)
+        return bound, bound_tls
 
     def _advertise(self, host: str) -> None:
         """Sets the addresses that clients get from lookups: the configured ones, else the bind address."""

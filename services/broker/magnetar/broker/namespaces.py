@@ -37,8 +37,8 @@ class Namespaces:
         self._watching = False
         self._task: asyncio.Task[None] | None = None
 
-    async def ensure_defaults(self, cluster: str) -> None:
-        """Creates public/default and pulsar/system at the cluster's first start only.
+    async def ensure_defaults(self, cluster: str, bundles: int = DEFAULT_BUNDLES) -> None:
+        """Creates public/default and pulsar/system, of so many bundles, at the cluster's first start only.
 
         One transaction creates all of it. pulsar/system cannot be deleted and marks that the transaction is
         done, so a public/default that an operator has deleted stays deleted.
@@ -50,7 +50,7 @@ class Namespaces:
         ops = []
         for name in _FIRST_NAMESPACES:
             tenant = Tenant(allowed_clusters=[cluster], created_ms=now)
-            namespace = Namespace(bundle_count=DEFAULT_BUNDLES, created_ms=now)
+            namespace = Namespace(bundle_count=bundles, created_ms=now)
             ops.append(Put(self._keys.tenant(name.tenant), encode(tenant), ABSENT))
             ops.append(Put(self._keys.namespace(name), encode(namespace), ABSENT))
         try:

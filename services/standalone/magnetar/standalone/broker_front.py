@@ -45,9 +45,10 @@ class BrokerFront:
         metadata_url: str,
         cluster: Cluster | None = None,
         has_console: bool = False,
+        shared: ListenerConfig | None = None,
     ) -> None:
         """`metadata_url` is shown to operators. `cluster` is passed to Broker. `has_console`: the console is
-        at the HTTP ports too.
+        at the HTTP ports too. `shared` has the ports at which other processes listen as well.
         """
         self.config = config
         self.broker = Broker(config, ledgers, ledgers.metadata, ledgers.keys, ledgers.clock, cluster)
@@ -56,7 +57,9 @@ class BrokerFront:
         self._opened = opened
         self._pool = pool
         self._has_console = has_console
-        self._http = LazyHttp(self._load_http, pool)
+        self._shared = shared
+        self.broker.shares_ports = shared is not None
+        self._http = LazyHttp(self._load_http, pool, shares_ports=shared is not None)
         self._tls: TlsPorts | None = None
 
     def _load_http(self) -> Callable[[], Edge]:
@@ -133,6 +136,15 @@ class BrokerFront:
             assert self._tls is not None, "there is a TLS port"
             port = self._http.start(listener.bind_address, listener.web_service_port_tls, self._tls.web)
             self.broker.urls.http_url_tls = f"https://{host}:{port}"
+        if self._shared is not None:
+            self._open_shared_http(self._shared)
+
+    def _open_shared_http(self, shared: ListenerConfig) -> None:
+        if shared.web_service_port is not None:
+            self._http.start(shared.bind_address, shared.web_service_port)
+        if shared.web_service_port_tls is not None:
+            assert self._tls is not None, "there is a TLS port"
+            self._http.start(shared.bind_address, shared.web_service_port_tls, self._tls.web)
 
     def _open_tls(self) -> None:
         """Load what TLS ports need. Nothing of it is imported without one."""
@@ -149,6 +161,11 @@ class BrokerFront:
         """Serve clients. Raises MagnetarError or OSError."""
         self._opened.push_async_callback(self.broker.close)
         await self.broker.start()
+
+    async def open_shared(self) -> None:
+        """Serve clients at the shared ports too; after `open`. Raises OSError."""
+        if self._shared is not None:
+            await self.broker.listen(self._shared)
 
 
 def advertised(config: BrokerConfig) -> BrokerConfig:

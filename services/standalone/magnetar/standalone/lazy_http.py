@@ -34,10 +34,13 @@ class Edge(Protocol):
 class LazyHttp:
     """Listening HTTP sockets, and behind them, after the first connection, a service's pages."""
 
-    def __init__(self, load: Callable[[], Callable[[], Edge]], pool: BlockingPool) -> None:
+    def __init__(
+        self, load: Callable[[], Callable[[], Edge]], pool: BlockingPool, *, shares_ports: bool = False
+    ) -> None:
         """`load` imports the framework in a thread and returns a factory, which makes the server on the
-        event loop.
+        event loop. `shares_ports`: other processes listen at the same ports.
         """
+        self._shares_ports = shares_ports
         self._load_edge = load
         self._pool = pool
         self._sockets: dict[socket.socket, PortTls | None] = {}
@@ -50,7 +53,9 @@ class LazyHttp:
         Called again for another port before the loop runs on.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listening = socket.create_server(
+            (host, port), family=family, backlog=_BACKLOG, reuse_port=self._shares_ports
+        )
         listening.setblocking(False)
         self._sockets[listening] = tls
         asyncio.get_running_loop().add_reader(listening, self._first_connection)

@@ -7,7 +7,6 @@ notified, accepted messages are confirmed, cursors are flushed, HTTP closes, the
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -16,32 +15,23 @@ from pathlib import Path
 from typing import Final
 
 from magnetar.broker.broker import Broker
-from magnetar.common.errors import ConfigError, MagnetarError, StorageError
+from magnetar.common.errors import ConfigError, MagnetarError
 from magnetar.common.metadata.instance import ensure_instance_id
 from magnetar.common.metadata.keys import Keys
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
-from magnetar.common.metadata.store import MetadataStore
-from magnetar.common.metadata.values import Counter, decode
 from magnetar.common.runtime.blocking import ThreadPool
 from magnetar.common.runtime.clock import SystemClock
-from magnetar.common.runtime.disk import Disk
-from magnetar.common.runtime.posix_disk import PosixDisk
-from magnetar.ledger.data_directory import COOKIE
-from magnetar.ledger.local_store import LocalLedgerStore, open_local_store
+from magnetar.ledger.ledger_store import LedgerStore
 from magnetar.ledger.managed_ledger.context import ManagedLedgerContext
 from magnetar.ledger.managed_ledger.entry_cache import EntryCache
-from magnetar.ledger.segment_log.kernel_syncer import system_syncer
-from magnetar.ledger.segment_log.unsynced_writer import UnsyncedWriter
 from magnetar.standalone.broker_front import BrokerFront, ports_in_use
 from magnetar.standalone.config import NO_PORT, StandaloneConfig
 from magnetar.standalone.lazy_grpc import GrpcEdge, LazyGrpc
+from magnetar.standalone.local_log import LEDGERS_DIRECTORY, LogContext, further_logs, log_name, open_log
 from magnetar.standalone.ports import port_problems
 from magnetar.standalone.process_watch import watch_process
 from magnetar.standalone.service import Address
 from magnetar.standalone.start_error import CannotStart, listed, reason
-
-LEDGERS_DIRECTORY: Final = "ledgers"
-"""Directory of the log with all entries, beside the metadata file in the data directory."""
 
 READ_THREADS_MAX: Final = 4
 """Threads for uncached reads and for the log's file operations."""
@@ -106,49 +96,37 @@ class Standalone:
 
     async def _open_storage(self) -> ManagedLedgerContext:
         config, clock, rng = self.config, SystemClock(), random.SystemRandom()
-        loop = asyncio.get_running_loop()
-        root = self.data_dir / LEDGERS_DIRECTORY
-        root.mkdir(parents=True, exist_ok=True)
+        self.data_dir.mkdir(parents=True, exist_ok=True)
         keys = Keys(config.broker.cluster_name)
-        metadata = await SqliteMetadataStore.open(config.metadata_path(self.data_dir))
+        path = config.metadata_path(self.data_dir)
+        metadata = await SqliteMetadataStore.open(path)
         self._opened.push_async_callback(metadata.close)
         self._pool = ThreadPool(READ_THREADS_MAX, "read")
         self._opened.callback(self._pool.close)
-        disk = PosixDisk(root)
         instance_id = await ensure_instance_id(metadata, keys, clock, rng)
-        await _refuse_lost_ledgers(disk, metadata, keys)
-        ledgers: LocalLedgerStore = await open_local_store(
-            disk,
+        context = LogContext(
+            self.data_dir,
             metadata,
-            keys,
-            instance_id=instance_id,
-            pool=self._pool,
-            syncer=system_syncer(loop, str(root)) if config.segment_log.sync_data else UnsyncedWriter(loop),
-            clock=clock,
-            rng=rng,
-            config=config.segment_log,
+            path,
+            config.broker.cluster_name,
+            instance_id,
+            self._pool,
+            clock,
+            rng,
+            config.segment_log,
         )
-        self._opened.push_async_callback(ledgers.close)
-        await self._refuse_older_metadata(ledgers, metadata, keys)
+        first = await open_log(self._opened, context, LEDGERS_DIRECTORY)
+        ledgers: LedgerStore = first
+        if further := further_logs(self.data_dir):  # an earlier start had workers
+            from magnetar.ledger.several_logs import SeveralLogs
+
+            here = {LEDGERS_DIRECTORY: first}
+            for worker in further:
+                here[log_name(worker)] = await open_log(self._opened, context, log_name(worker))
+            ledgers = SeveralLogs(LEDGERS_DIRECTORY, here, None, metadata, keys, clock, rng)
+            self._opened.push_async_callback(ledgers.close)
         cache = EntryCache(config.managed_ledger.cache_megabytes * 1024 * 1024)
         return ManagedLedgerContext(ledgers, metadata, keys, clock, config.managed_ledger, cache)
-
-    async def _refuse_older_metadata(
-        self, ledgers: LocalLedgerStore, metadata: MetadataStore, keys: Keys
-    ) -> None:
-        """Raises StorageError when the log has entries of ledgers newer than the metadata."""
-        last_id = max((ledger.ref.id for ledger in ledgers.log.ledgers()), default=0)
-        counter = await metadata.get(keys.ledger_id_counter)
-        if last_id < (1 if counter is None else decode(Counter, counter.value).next):
-            return
-        path, cluster = self.config.metadata_path(self.data_dir), self.config.broker.cluster_name
-        raise StorageError(
-            f"{LEDGERS_DIRECTORY}/ has ledger {last_id}, which is newer than the metadata: the "
-            "metadata is an older "
-            "copy. Keep, move and restore both together. If there is no newer copy of the metadata, run "
-            f"`magnetar admin --metadata sqlite:{path} --cluster {cluster} metadata mark-restored`: newer "
-            "data is then not served, and nothing is deleted until `release`"
-        )
 
     async def _open_sockets(self, ledgers: ManagedLedgerContext) -> None:
         watch_process(self._opened)
@@ -184,15 +162,3 @@ class Standalone:
     def _jobs_port_in_use(self) -> list[str]:
         port = self.config.jobs.port
         return [] if port == NO_PORT else port_problems(self.config.jobs_host, {"magnetarControlPort": port})
-
-
-async def _refuse_lost_ledgers(disk: Disk, metadata: MetadataStore, keys: Keys) -> None:
-    """Raises StorageError when metadata has ledgers but the directory of their entries is empty."""
-    if COOKIE in disk.listdir(""):
-        return
-    ledgers = (await metadata.children(keys.ledgers_prefix)).items
-    if ledgers:
-        raise StorageError(
-            f"the metadata names {len(ledgers)} ledgers but {LEDGERS_DIRECTORY}/ is empty: both must be "
-            "kept, moved and restored together"
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +12,7 @@ from typing import TypeVar
 import pytest
 from magnetar.common.errors import MetadataError, VersionMismatch, WatchLost
 from magnetar.common.metadata.etcd_store import EtcdMetadataStore
+from magnetar.common.metadata.served_store import ServedMetadataStore
 from magnetar.common.metadata.sqlite_store import SqliteMetadataStore
 from magnetar.common.metadata.store import (
     ABSENT,
@@ -25,6 +27,7 @@ from magnetar.common.metadata.store import (
     Watch,
     WatchEvent,
 )
+from magnetar.common.metadata.store_server import MetadataServer
 from magnetar.sim.loop import SimLoop
 from magnetar.sim.loop import run as run_simulated
 from magnetar.sim.metadata import SimMetadataServer, SimMetadataStore
@@ -44,7 +47,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "etcd", "sim"])
+@pytest.fixture(params=["sqlite", "served", "etcd", "sim"])
 def run(request: pytest.FixtureRequest, tmp_path: Path, etcd: EtcdServer) -> Run[object]:
     """Runs a scenario; it is given a function that opens the same store anew each time."""
     opened: list[MetadataStore] = []
@@ -65,6 +68,26 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, etcd: EtcdServer) -> Run
             return await SqliteMetadataStore.open(tmp_path / "metadata.db", watch_events_max=WATCH_EVENTS_MAX)
 
         return asyncio.run(drive(scenario, open_store))
+
+    def on_served(scenario: Callable[[Open], Awaitable[object]]) -> object:
+        async def main() -> object:
+            with tempfile.TemporaryDirectory() as directory:  # a unix socket's path is short
+                path = Path(directory) / "metadata"
+                kept = await SqliteMetadataStore.open(tmp_path / "metadata.db")
+                server = MetadataServer(kept)
+                await server.start(path)
+
+                async def open_store() -> MetadataStore:
+                    return ServedMetadataStore(path, watch_events_max=WATCH_EVENTS_MAX)
+
+                try:
+                    return await drive(scenario, open_store)
+                finally:
+                    await server.close()
+                    await kept.close()
+                    await grpc_streams_end()
+
+        return asyncio.run(main())
 
     def on_sim(scenario: Callable[[Open], Awaitable[object]]) -> object:
         server, rng = SimMetadataServer(), random.Random(1)
@@ -90,7 +113,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, etcd: EtcdServer) -> Run
 
         return asyncio.run(main())
 
-    return {"sqlite": on_sqlite, "etcd": on_etcd, "sim": on_sim}[request.param]
+    return {"sqlite": on_sqlite, "served": on_served, "etcd": on_etcd, "sim": on_sim}[request.param]
 
 
 def test_an_absent_key_reads_as_none(run: Run[None]) -> None:

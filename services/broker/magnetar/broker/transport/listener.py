@@ -58,8 +58,10 @@ class _Acceptor(Protocol):
 class Listener:
     """Accepts client connections at any number of ports; knows those that live."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, *, shares_ports: bool = False) -> None:
+        """`shares_ports`: other processes listen at the same ports; the kernel spreads connections."""
         self._services = services
+        self._shares_ports = shares_ports
         self._connections: set[Connection] = set()
         self._ports: list[_Port] = []
         self._by_host: Counts[str] = Counts()
@@ -122,18 +124,20 @@ class Listener:
 
     async def _listen(self, host: str, port: int) -> int:
         if self._proxied is not None:
-            opened = _OwnPort(host, port, partial(_plain_acceptor, self._proxied))
+            opened = _OwnPort(host, port, partial(_plain_acceptor, self._proxied), shared=self._shares_ports)
             self._ports.append(opened)
             return opened.number
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
+        shared = self._shares_ports or None
+        server = await loop.create_server(self._connect, host, port, backlog=BACKLOG, reuse_port=shared)
         self._ports.append(_PlainPort(server))
         return int(server.sockets[0].getsockname()[1])
 
     def start_tls(self, host: str, port: int, tls: PortTls) -> int:
         """Listen with TLS; as `start`."""
         tls.handshakes.on_failed = self._handshake_failed
-        opened = _OwnPort(host, port, partial(_tls_acceptor, self._connect, tls, self._proxied))
+        accept = partial(_tls_acceptor, self._connect, tls, self._proxied)
+        opened = _OwnPort(host, port, accept, shared=self._shares_ports)
         self._ports.append(opened)
         log.info("listening", protocol="pulsar+ssl", host=host, port=opened.number)
         return opened.number
@@ -182,9 +186,11 @@ class _PlainPort:
 class _OwnPort:
     """Accepts by itself: with TLS, and where load balancers send PROXY headers."""
 
-    def __init__(self, host: str, port: int, make: Callable[[socket.socket], _Acceptor]) -> None:
+    def __init__(
+        self, host: str, port: int, make: Callable[[socket.socket], _Acceptor], *, shared: bool
+    ) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shared)
         self.number = int(self._socket.getsockname()[1])
         self._acceptor = make(self._socket)
         self._acceptor.start()

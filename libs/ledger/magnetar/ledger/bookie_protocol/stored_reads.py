@@ -1,4 +1,6 @@
-"""Answers to reads: durable entries as checked records, and the reason why the answer ends."""
+"""Answers of a process with a log to reads: durable entries as checked records, and the reason why the answer
+ends; and a ledger's state.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ from magnetar.ledger.bookie_protocol.bookie_pb2 import (
     ENTRY_UNREADABLE,
     NO_SUCH_ENTRY,
     OK,
+    LedgerState,
     ReadPart,
     ReadRequest,
     Record,
 )
+from magnetar.ledger.bookie_protocol.bookie_pb2 import LedgerRef as WireRef
 from magnetar.ledger.segment_log.log import SegmentLog
 from magnetar.ledger.segment_log.log_ledger import LogLedger
 
@@ -61,3 +65,19 @@ async def read_parts(
         yield ReadPart(
             records=[Record(header=piece.header, body=piece.body) for piece in pieces], code=OK, stopped_at=at
         )
+
+
+def state_of(ledger: LogLedger) -> LedgerState:
+    """Returns the state of a ledger that the bookie holds."""
+    return LedgerState(
+        ledger=WireRef(id=ledger.ref.id, key=ledger.ref.key),
+        code=OK,
+        lac=ledger.lac,
+        last_entry_id=ledger.last_entry_id,
+        fenced=ledger.fenced,
+        limbo=ledger.limbo,
+        byte_length=ledger.byte_length,
+        row_first_entry_id=ledger.row_first,
+        row_end=ledger.row_end,
+        torn=ledger.torn,
+    )
