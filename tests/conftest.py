@@ -159,8 +159,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Ahead of all fixtures, which start servers."""
     if item.get_closest_marker("full") and (reason := why_no_full_tier()):
         pytest.skip(reason)
-    if reason := why_not_compiled(item.nodeid):
-        pytest.skip(reason)
+    if other_reason := why_not_compiled(item.nodeid):
+        pytest.skip(other_reason)
 
 
 @pytest.hookimpl(wrapper=True)
