@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 import urllib.request
@@ -69,6 +70,7 @@ def shared() -> Iterator[SharedStandalone]:
         yield server
     finally:
         server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def connected(server: SharedStandalone) -> closing[pulsar.Client]:
@@ -272,9 +274,9 @@ def test_a_bundle_that_moves_takes_its_backlog_along(shared: SharedStandalone) -
     shared.stop()
 
 
-def test_a_port_that_is_taken_stops_the_start(shared: SharedStandalone) -> None:
+def test_a_port_that_is_taken_stops_the_start(shared: SharedStandalone, tmp_path: Path) -> None:
     shared.start()
-    other = SharedStandalone(temporary_directory(), {})
+    other = SharedStandalone(tmp_path, {})
     other.settings.update(shared.settings)
     other.with_workers(2)
     other.launch()

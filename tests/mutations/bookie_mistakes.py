@@ -42,7 +42,7 @@ BOOKIE: Final = (
     Mistake(
         "an_entry_on_its_way_is_denied",
         "a fencing read says 'no such entry' of one that is about to be acknowledged",
-        f"{_BOOKIE}reads.py",
+        "libs/ledger/magnetar/ledger/bookie_protocol/stored_reads.py",
         "            if ledger.pending and not settled:",
         "            if False and not settled:",
         _COMPARED,
