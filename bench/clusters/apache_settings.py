@@ -16,7 +16,7 @@ BROKER_JVM: Final = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 SETUP_JVM: Final = ("-Xmx256m",)
 
 _CHANGED_IN_A_CLUSTER: Final = ("managedLedgerDefault", "loadBalancerEnabled", "journal", "clusterName")
-"""What the settings of the standalone begin with, where those of a broker are others."""
+"""Beginnings of settings of the standalone that are others for a broker."""
 
 
 def properties(values: Mapping[str, object]) -> str:

@@ -38,7 +38,7 @@ class Kill:
     """Publish, kill a process with SIGKILL, and publish on until all is confirmed again."""
 
     service_url: str
-    """Of every broker."""
+    """The processes of every broker."""
 
     rate: float
     bookie_pid: int = 0

@@ -1,4 +1,4 @@
-"""What both clusters have in common: how many copies there are, and after what time a process is missed."""
+"""Settings of both clusters: how many copies there are, and after what time a process is missed."""
 
 from __future__ import annotations
 

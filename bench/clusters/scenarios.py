@@ -13,16 +13,16 @@ from bench.loads import AtRate, OneInFlight, Produce, Tail
 from bench.scenarios import Scenario
 
 FASTER: Final = 1.5
-"""Of throughput."""
+"""Floor of throughput."""
 
 SOONER: Final = 1 / 3
-"""Of the median time to an acknowledgement."""
+"""Floor of the median time to an acknowledgement."""
 
 CHEAPER: Final = 1 / 2
-"""Of CPU a message, all processes together."""
+"""Floor of CPU a message, all processes together."""
 
 NO_LONGER: Final = 1.0
-"""Of pauses."""
+"""Floor of pauses."""
 
 CPU: Final = Figure("server CPU per million", "s", "lower", floor=CHEAPER)
 PUBLISHED_PER_S: Final = 500.0

@@ -25,7 +25,7 @@ RESTART_S: Final = 10.0
 DRAIN_S: Final = 45.0
 STEADY_S: Final = 1_200.0
 SKEW: Final = 3.0
-"""How much more load the bundles of a tenth of the brokers have."""
+"""Factor by which the bundles of a tenth of the brokers have more load."""
 
 BASE_LOAD: Final = 0.3
 """Share of its core that each broker uses before."""

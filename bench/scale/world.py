@@ -41,7 +41,7 @@ BROKERS_A_DISCOVERY: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a cluster is."""
+    """The size of a cluster."""
 
     brokers: int
     bundles: int
