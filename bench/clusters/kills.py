@@ -38,7 +38,7 @@ class Kill:
     """Publish, kill a process with SIGKILL, and publish on until all is confirmed again."""
 
     service_url: str
-    """The processes of every broker."""
+    """Addresses of all brokers."""
 
     rate: float
     bookie_pid: int = 0
