@@ -27,7 +27,7 @@ KAFKA_JVM: Final = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-"""What Kafka's own start script gives the JVM."""
+"""Options that Kafka's own start script gives the JVM."""
 
 
 class Server:
