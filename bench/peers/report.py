@@ -83,7 +83,7 @@ def aim_cell(figure: Figure, ours: list[float], kafka: list[float]) -> str:
 
 
 def markdown(results: Results) -> list[str]:
-    """Both tables with what they were measured under."""
+    """Both tables below the conditions of the run."""
     found = summary(results)
     for synced in (True, False):
         if body := rows(results, synced=synced):

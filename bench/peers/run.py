@@ -43,12 +43,12 @@ class Contestant:
 
 
 def group(load: str, *, synced: bool) -> str:
-    """The place of a load's figures in the results."""
+    """The key under which the results keep a load's figures."""
     return f"{load}, {'synced' if synced else 'not synced'}"
 
 
 def contestants(programs: Programs) -> dict[Contestant, Callable[[], Broker]]:
-    """Those that can be measured here, and what makes their processes."""
+    """Contestants that can be measured here, with the functions that make their processes."""
     made: dict[Contestant, Callable[[], Broker]] = {}
     for synced in (True, False):
         settings = {} if synced else {"journalSyncData": "false"}
@@ -66,7 +66,7 @@ def order(sides: Sequence[Contestant], number: int) -> list[Contestant]:
 
 
 class Run:
-    """The choices, the processes, and the results so far."""
+    """The chosen loads, the processes, and the results so far."""
 
     def __init__(
         self, programs: Programs, results: Results, *, rounds: int, starts: int, only: frozenset[str]
@@ -110,7 +110,7 @@ class Run:
         return [one for one in self._make if one.server in load.servers]
 
     def _processes(self, number: int) -> list[Contestant]:
-        """The servers of a start: for the loads all, in earlier ones those that count."""
+        """Processes of a start: all in the last one, which the loads use, else those that count."""
         last = number == self._starts - 1
         return list(dict.fromkeys(one.process for one in self._make if one.synced or last))
 
@@ -157,7 +157,7 @@ class Run:
             self._results.add(group(load.key, synced=one.synced), one.server, dict(figures))
 
     def _generate(self, broker: Broker, words: Sequence[str]) -> str:
-        """Returns what the generator printed. Raises RuntimeError when it failed."""
+        """Return the output of the generator. Raises RuntimeError when it failed."""
         address = broker.target.service_url.partition("://")[2]
         done = subprocess.run(
             [str(self._generator), "-addr", address, *words],
