@@ -153,7 +153,10 @@ class SimMetadataServer:
 
     def _end(self, prefix: str) -> int:
         """Returns where the keys under a prefix end."""
-        return bisect_left(self._ordered, prefix + chr(0x10FFFF)) if prefix else len(self._ordered)
+        after = prefix.rstrip(chr(0x10FFFF))  # the first text after all that begin with the prefix
+        if not after:
+            return len(self._ordered)
+        return bisect_left(self._ordered, after[:-1] + chr(ord(after[-1]) + 1))
 
     def grant(self, on_expired: Callable[[], None]) -> int:
         """Grants a new lease; `on_expired` is called once at its end."""
