@@ -65,7 +65,7 @@ def test_classes_and_their_subclasses_are_compiled_together() -> None:
     assert apart == [], "add these modules to speedups/modules.txt, or take those of their bases away"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_mypyc_translates_every_module() -> None:
     """`make test-compiled` compiles the C as well, and runs the suites on it."""
     command = [sys.executable, str(ROOT / "speedups" / "build.py"), "--check"]
