@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 from magnetar.cli.command_line import CommandLine
-from magnetar.common.runtime import speedups
 
 
 @click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,7 +14,7 @@ def main() -> None:
 
 @main.lazily
 def bookie() -> click.Command:
-    speedups.activate()
+    _use_compiled_modules()
     from magnetar.cli.servers.commands import bookie
 
     return bookie
@@ -23,7 +22,7 @@ def bookie() -> click.Command:
 
 @main.lazily
 def broker() -> click.Command:
-    speedups.activate()
+    _use_compiled_modules()
     from magnetar.cli.servers.commands import broker
 
     return broker
@@ -38,7 +37,7 @@ def console() -> click.Command:
 
 @main.lazily
 def discovery() -> click.Command:
-    speedups.activate()
+    _use_compiled_modules()
     from magnetar.cli.servers.commands import discovery
 
     return discovery
@@ -46,7 +45,7 @@ def discovery() -> click.Command:
 
 @main.lazily
 def standalone() -> click.Command:
-    speedups.activate()
+    _use_compiled_modules()
     from magnetar.cli.servers.commands import standalone
 
     return standalone
@@ -173,3 +172,10 @@ def topics() -> click.Command:
     from magnetar.cli.search.topics import topics
 
     return topics
+
+
+def _use_compiled_modules() -> None:
+    """Run compiled modules where they fit: in servers only, so that other commands need not look for them."""
+    from magnetar.common.runtime import speedups
+
+    speedups.activate()

@@ -71,21 +71,22 @@ def _fitting() -> tuple[dict[str, Path], str]:
     except (OSError, ValueError) as error:
         return {}, f"sources: the manifest of magnetar-speedups cannot be read: {error}"
     files: dict[str, Path] = {}
+    roots = _namespace()
     for name, (file, digest) in manifest.items():
         files[name] = directory / str(file)
         if name in sys.modules:
             return {}, f"sources: {name} was imported before the compiled modules"
-        if digest is not None and _digest_of_source(name) not in (digest, None):
+        if digest is not None and _digest_of_source(name, roots) not in (digest, None):
             return {}, f"sources: magnetar-speedups was compiled from another {name}; make speedups"
         if not files[name].exists():
             return {}, f"sources: magnetar-speedups has no {file}: it is for another Python"
     return files, f"compiled: {sum(each is not None for _, each in manifest.values())} modules"
 
 
-def _digest_of_source(name: str) -> str | None:
+def _digest_of_source(name: str, roots: Sequence[str]) -> str | None:
     """Returns None for a module that is not installed, as brokers' modules are not beside a bookie."""
     parts = name.split(".")
-    for root in _namespace():
+    for root in roots:
         try:
             return hashlib.sha256(Path(root, *parts[1:]).with_suffix(".py").read_bytes()).hexdigest()
         except OSError:
